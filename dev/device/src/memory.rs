@@ -1,0 +1,101 @@
+//! Access to a guest's physical memory.
+
+use addr::{GuestPhysAddr, MachineAddr};
+
+/// The guest named memory that it does not have.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct MemoryFault {
+    /// First address that could not be accessed.
+    pub addr: GuestPhysAddr,
+}
+
+/// A guest's physical memory as the monitor sees it.
+///
+/// The guest's vCPUs read and write the same memory at the same time, so nothing here ever hands out a
+/// reference: bytes are copied with volatile semantics, and a value read twice may differ. Accesses may span
+/// pages; memory that the guest never touched is populated (zeroed) on the way.
+pub trait GuestMemory {
+    /// Copies guest memory into `buf`.
+    ///
+    /// # Errors
+    /// [`MemoryFault`] when any byte lies outside the guest's RAM; `buf` may be partly written then.
+    fn read(&self, addr: GuestPhysAddr, buf: &mut [u8]) -> Result<(), MemoryFault>;
+
+    /// Copies `data` into guest memory.
+    ///
+    /// # Errors
+    /// [`MemoryFault`] when any byte lies outside the guest's RAM; a prefix may have been written then.
+    fn write(&self, addr: GuestPhysAddr, data: &[u8]) -> Result<(), MemoryFault>;
+
+    /// Copies `len` bytes from machine memory that the monitor owns into guest memory.
+    ///
+    /// # Errors
+    /// As for [`GuestMemory::write`].
+    fn copy_from_machine(&self, dst: GuestPhysAddr, src: MachineAddr, len: u64) -> Result<(), MemoryFault>;
+
+    /// Copies `len` bytes of guest memory into machine memory that the monitor owns.
+    ///
+    /// # Errors
+    /// As for [`GuestMemory::read`].
+    fn copy_to_machine(&self, dst: MachineAddr, src: GuestPhysAddr, len: u64) -> Result<(), MemoryFault>;
+
+    /// Is `[addr, addr + len)` wholly guest RAM? Nothing is populated.
+    fn contains(&self, addr: GuestPhysAddr, len: u64) -> bool;
+
+    /// Reads a little-endian `u16`; naturally aligned accesses are single-copy atomic.
+    ///
+    /// # Errors
+    /// As for [`GuestMemory::read`].
+    fn read_u16(&self, addr: GuestPhysAddr) -> Result<u16, MemoryFault> {
+        let mut b = [0; 2];
+        self.read(addr, &mut b)?;
+        Ok(u16::from_le_bytes(b))
+    }
+
+    /// Reads a little-endian `u32`; naturally aligned accesses are single-copy atomic.
+    ///
+    /// # Errors
+    /// As for [`GuestMemory::read`].
+    fn read_u32(&self, addr: GuestPhysAddr) -> Result<u32, MemoryFault> {
+        let mut b = [0; 4];
+        self.read(addr, &mut b)?;
+        Ok(u32::from_le_bytes(b))
+    }
+
+    /// Reads a little-endian `u64`; naturally aligned accesses are single-copy atomic.
+    ///
+    /// # Errors
+    /// As for [`GuestMemory::read`].
+    fn read_u64(&self, addr: GuestPhysAddr) -> Result<u64, MemoryFault> {
+        let mut b = [0; 8];
+        self.read(addr, &mut b)?;
+        Ok(u64::from_le_bytes(b))
+    }
+
+    /// Writes a little-endian `u16`; naturally aligned accesses are single-copy atomic.
+    ///
+    /// # Errors
+    /// As for [`GuestMemory::write`].
+    fn write_u16(&self, addr: GuestPhysAddr, value: u16) -> Result<(), MemoryFault> {
+        self.write(addr, &value.to_le_bytes())
+    }
+
+    /// Writes a little-endian `u32`; naturally aligned accesses are single-copy atomic.
+    ///
+    /// # Errors
+    /// As for [`GuestMemory::write`].
+    fn write_u32(&self, addr: GuestPhysAddr, value: u32) -> Result<(), MemoryFault> {
+        self.write(addr, &value.to_le_bytes())
+    }
+
+    /// Writes a little-endian `u64`; naturally aligned accesses are single-copy atomic.
+    ///
+    /// # Errors
+    /// As for [`GuestMemory::write`].
+    fn write_u64(&self, addr: GuestPhysAddr, value: u64) -> Result<(), MemoryFault> {
+        self.write(addr, &value.to_le_bytes())
+    }
+
+    /// Orders all earlier accesses before all later ones as the guest's harts and devices see them.
+    fn fence(&self);
+}
