@@ -1,0 +1,94 @@
+//! Fields of the CSRs that the monitor writes, by the manual's names.
+
+/// Fields of `sstatus` (and of `vsstatus`, which has the same layout).
+pub mod sstatus {
+    /// Interrupts enabled in S-mode.
+    pub const SIE: u64 = 1 << 1;
+    /// `SIE` before the trap.
+    pub const SPIE: u64 = 1 << 5;
+    /// Previous privilege was S (or VS when `hstatus.SPV`).
+    pub const SPP: u64 = 1 << 8;
+    /// Vector unit state.
+    pub const VS: u64 = 3 << 9;
+    /// Vector unit: Initial (1), Clean (2), Dirty (3), in the position of [`VS`].
+    pub const VS_CLEAN: u64 = 2 << 9;
+    /// Floating-point unit state.
+    pub const FS: u64 = 3 << 13;
+    /// Floating-point unit: Clean.
+    pub const FS_CLEAN: u64 = 2 << 13;
+    /// Permit supervisor access to user memory.
+    pub const SUM: u64 = 1 << 18;
+    /// Make executable readable.
+    pub const MXR: u64 = 1 << 19;
+    /// U-mode XLEN is 64.
+    pub const UXL_64: u64 = 2 << 32;
+    /// Some state is dirty.
+    pub const SD: u64 = 1 << 63;
+}
+
+/// Fields of `hstatus`.
+pub mod hstatus {
+    /// A guest virtual address was written to `stval`.
+    pub const GVA: u64 = 1 << 6;
+    /// Previous virtualization mode: trap came from V=1; `sret` goes there.
+    pub const SPV: u64 = 1 << 7;
+    /// Previous privilege for HLV/HSV: 1 = VS.
+    pub const SPVP: u64 = 1 << 8;
+    /// Shift of the guest external interrupt file number.
+    pub const VGEIN_SHIFT: u32 = 12;
+    /// Guest external interrupt file number.
+    pub const VGEIN: u64 = 0x3f << VGEIN_SHIFT;
+    /// Trap virtual-memory management by VS.
+    pub const VTVM: u64 = 1 << 20;
+    /// Trap WFI in VS.
+    pub const VTW: u64 = 1 << 21;
+    /// Trap SRET in VS.
+    pub const VTSR: u64 = 1 << 22;
+    /// VS-mode XLEN is 64.
+    pub const VSXL_64: u64 = 2 << 32;
+}
+
+/// Fields of `henvcfg`.
+pub mod henvcfg {
+    /// Fence of I/O implies memory.
+    pub const FIOM: u64 = 1 << 0;
+    /// CBO.INVAL performs a flush or invalidate (2 bits, 1 = flush, 3 = invalidate).
+    pub const CBIE: u64 = 3 << 4;
+    /// CBO.CLEAN and CBO.FLUSH enabled.
+    pub const CBCFE: u64 = 1 << 6;
+    /// CBO.ZERO enabled.
+    pub const CBZE: u64 = 1 << 7;
+    /// Hardware updates of A/D bits in the VS-stage. Always 0 here: with it QEMU's walker writes through
+    /// read-only G-stage pages, and sharing would leak.
+    pub const ADUE: u64 = 1 << 61;
+    /// Svpbmt in the VS-stage.
+    pub const PBMTE: u64 = 1 << 62;
+    /// `stimecmp` (that is `vstimecmp`) available to the guest.
+    pub const STCE: u64 = 1 << 63;
+}
+
+/// Bits of `hvip`, `hip`, `vsip` aliases and `hideleg`.
+pub mod interrupt {
+    /// VS software interrupt.
+    pub const VSSI: u64 = 1 << 2;
+    /// VS timer interrupt.
+    pub const VSTI: u64 = 1 << 6;
+    /// VS external interrupt.
+    pub const VSEI: u64 = 1 << 10;
+    /// Supervisor guest external interrupt.
+    pub const SGEI: u64 = 1 << 12;
+    /// Supervisor software interrupt.
+    pub const SSI: u64 = 1 << 1;
+    /// Supervisor timer interrupt.
+    pub const STI: u64 = 1 << 5;
+    /// Supervisor external interrupt.
+    pub const SEI: u64 = 1 << 9;
+}
+
+/// What is delegated to a guest: every exception that its own kernel handles. Access faults (1, 5, 7) are
+/// never delegated: they mean that machine memory is gone, which is the monitor's business. Illegal
+/// instructions (2) are not either, because they switch FP and vector state lazily.
+pub const HEDELEG: u64 = (1 << 0) | (1 << 3) | (1 << 8) | (1 << 12) | (1 << 13) | (1 << 15);
+
+/// All three VS-level interrupts are delegated.
+pub const HIDELEG: u64 = interrupt::VSSI | interrupt::VSTI | interrupt::VSEI;

@@ -1,0 +1,473 @@
+//! The world switch: from the monitor into a guest and back.
+//!
+//! One trap vector serves both worlds. While a guest runs, `sscratch` holds the address of its [`GuestContext`];
+//! while the monitor runs it holds 0, so the first two instructions of the vector tell the cases apart.
+//!
+//! An exit has two lengths. The *short* one saves only what the C calling convention lets a callee destroy, asks
+//! the context's [`FastExit`] function, and on [`RESUME`] goes straight back: no scheduler, no callee-saved
+//! registers. The *full* one also saves the rest and returns from [`run_guest`] to the per-hart loop.
+//!
+//! Interrupts are never enabled in HS-mode (`sstatus.SIE` = 0); with V = 1 they are taken regardless, so a guest
+//! is always interruptible and the monitor never is.
+//
+// UNSAFETY: switching all registers can only be written in assembly; its contract with Rust is `run_guest`.
+#![expect(unsafe_code)]
+
+use crate::{
+    csr,
+    fields::{self, henvcfg, hstatus, sstatus},
+};
+use core::{arch::global_asm, mem::offset_of};
+
+/// What a [`FastExit`] returns to go straight back into the guest.
+pub const RESUME: usize = 0;
+/// What a [`FastExit`] returns to end the run with a full exit.
+pub const FULL_EXIT: usize = 1;
+
+/// Looks at an exit before the callee-saved registers are stored. `scause` is the trap's cause; the guest's `a0` to
+/// `a7`, `t0` to `t6`, `ra`, `gp`, `sp`, `tp` are in the context, and `sepc` still in its CSR.
+pub type FastExit = extern "C" fn(context: &mut GuestContext, scause: u64) -> usize;
+
+/// Register state of a virtual hart that the world switch moves.
+#[derive(Debug)]
+#[repr(C)]
+pub struct GuestContext {
+    /// General registers; index 0 is unused.
+    pub x: [u64; 32],
+    /// Program counter (valid after a full exit).
+    pub pc: u64,
+    /// `sstatus` to run with: SPP is the guest's privilege, FS/VS say whether its FP/vector state is loaded.
+    pub sstatus: u64,
+    /// `hstatus` to run with.
+    pub hstatus: u64,
+    hs_sp: u64,
+    hs_tp: u64,
+    fast_exit: FastExit,
+}
+
+impl GuestContext {
+    /// A hart as the SBI leaves it after HSM start: in VS-mode at `pc`, interrupts off, `a0` = hart id, `a1` = opaque.
+    #[must_use]
+    pub fn new(pc: u64, hart_id: u64, opaque: u64, fast_exit: FastExit) -> Self {
+        let mut x = [0; 32];
+        x[10] = hart_id;
+        x[11] = opaque;
+        Self {
+            x,
+            pc,
+            sstatus: sstatus::SPP | sstatus::SPIE | sstatus::UXL_64,
+            hstatus: hstatus::SPV | hstatus::SPVP | hstatus::VSXL_64,
+            hs_sp: 0,
+            hs_tp: 0,
+            fast_exit,
+        }
+    }
+}
+
+global_asm!(
+    r#"
+    .section .text.world, "ax"
+    .balign 64
+    .globl trap_vector
+trap_vector:
+    csrrw a0, sscratch, a0
+    beqz a0, 8f
+    sd ra, 8(a0)
+    sd sp, 16(a0)
+    sd gp, 24(a0)
+    sd tp, 32(a0)
+    sd t0, 40(a0)
+    sd t1, 48(a0)
+    sd t2, 56(a0)
+    sd a1, 88(a0)
+    sd a2, 96(a0)
+    sd a3, 104(a0)
+    sd a4, 112(a0)
+    sd a5, 120(a0)
+    sd a6, 128(a0)
+    sd a7, 136(a0)
+    sd t3, 224(a0)
+    sd t4, 232(a0)
+    sd t5, 240(a0)
+    sd t6, 248(a0)
+    csrrw t0, sscratch, zero
+    sd t0, 80(a0)
+    ld sp, {hs_sp}(a0)
+    ld tp, {hs_tp}(a0)
+    ld t0, {fast_exit}(a0)
+    csrr a1, scause
+    jalr t0
+    bnez a0, 2f
+    ld a0, 0(sp)
+1:  csrw sscratch, a0
+    ld ra, 8(a0)
+    ld sp, 16(a0)
+    ld gp, 24(a0)
+    ld tp, 32(a0)
+    ld t0, 40(a0)
+    ld t1, 48(a0)
+    ld t2, 56(a0)
+    ld a1, 88(a0)
+    ld a2, 96(a0)
+    ld a3, 104(a0)
+    ld a4, 112(a0)
+    ld a5, 120(a0)
+    ld a6, 128(a0)
+    ld a7, 136(a0)
+    ld t3, 224(a0)
+    ld t4, 232(a0)
+    ld t5, 240(a0)
+    ld t6, 248(a0)
+    ld a0, 80(a0)
+    sret
+2:  ld a1, 0(sp)
+    sd s0, 64(a1)
+    sd s1, 72(a1)
+    sd s2, 144(a1)
+    sd s3, 152(a1)
+    sd s4, 160(a1)
+    sd s5, 168(a1)
+    sd s6, 176(a1)
+    sd s7, 184(a1)
+    sd s8, 192(a1)
+    sd s9, 200(a1)
+    sd s10, 208(a1)
+    sd s11, 216(a1)
+    csrr t0, sepc
+    csrr t1, sstatus
+    csrr a0, scause
+    sd t0, {pc}(a1)
+    sd t1, {sstatus}(a1)
+    ld ra, 8(sp)
+    ld s0, 16(sp)
+    ld s1, 24(sp)
+    ld s2, 32(sp)
+    ld s3, 40(sp)
+    ld s4, 48(sp)
+    ld s5, 56(sp)
+    ld s6, 64(sp)
+    ld s7, 72(sp)
+    ld s8, 80(sp)
+    ld s9, 88(sp)
+    ld s10, 96(sp)
+    ld s11, 104(sp)
+    addi sp, sp, 112
+    ret
+
+    .globl world_run_guest
+world_run_guest:
+    addi sp, sp, -112
+    sd a0, 0(sp)
+    sd ra, 8(sp)
+    sd s0, 16(sp)
+    sd s1, 24(sp)
+    sd s2, 32(sp)
+    sd s3, 40(sp)
+    sd s4, 48(sp)
+    sd s5, 56(sp)
+    sd s6, 64(sp)
+    sd s7, 72(sp)
+    sd s8, 80(sp)
+    sd s9, 88(sp)
+    sd s10, 96(sp)
+    sd s11, 104(sp)
+    sd sp, {hs_sp}(a0)
+    sd tp, {hs_tp}(a0)
+    ld t0, {pc}(a0)
+    ld t1, {sstatus}(a0)
+    ld t2, {hstatus}(a0)
+    csrw sepc, t0
+    csrw sstatus, t1
+    csrw 0x600, t2
+    ld s0, 64(a0)
+    ld s1, 72(a0)
+    ld s2, 144(a0)
+    ld s3, 152(a0)
+    ld s4, 160(a0)
+    ld s5, 168(a0)
+    ld s6, 176(a0)
+    ld s7, 184(a0)
+    ld s8, 192(a0)
+    ld s9, 200(a0)
+    ld s10, 208(a0)
+    ld s11, 216(a0)
+    j 1b
+
+    # A trap taken in HS-mode: only guarded accesses may do that. a0 was 0 after the swap, sscratch holds HS's a0.
+8:  csrrw a0, sscratch, zero
+    addi sp, sp, -144
+    sd ra, 0(sp)
+    sd t0, 8(sp)
+    sd t1, 16(sp)
+    sd t2, 24(sp)
+    sd a0, 32(sp)
+    sd a1, 40(sp)
+    sd a2, 48(sp)
+    sd a3, 56(sp)
+    sd a4, 64(sp)
+    sd a5, 72(sp)
+    sd a6, 80(sp)
+    sd a7, 88(sp)
+    sd t3, 96(sp)
+    sd t4, 104(sp)
+    sd t5, 112(sp)
+    sd t6, 120(sp)
+    csrr a0, scause
+    csrr a1, sepc
+    csrr a2, stval
+    call {host_trap}
+    csrw sepc, a0
+    ld ra, 0(sp)
+    ld t0, 8(sp)
+    ld t1, 16(sp)
+    ld t2, 24(sp)
+    ld a0, 32(sp)
+    ld a1, 40(sp)
+    ld a2, 48(sp)
+    ld a3, 56(sp)
+    ld a4, 64(sp)
+    ld a5, 72(sp)
+    ld a6, 80(sp)
+    ld a7, 88(sp)
+    ld t3, 96(sp)
+    ld t4, 104(sp)
+    ld t5, 112(sp)
+    ld t6, 120(sp)
+    addi sp, sp, 144
+    sret
+    "#,
+    pc = const offset_of!(GuestContext, pc),
+    sstatus = const offset_of!(GuestContext, sstatus),
+    hstatus = const offset_of!(GuestContext, hstatus),
+    hs_sp = const offset_of!(GuestContext, hs_sp),
+    hs_tp = const offset_of!(GuestContext, hs_tp),
+    fast_exit = const offset_of!(GuestContext, fast_exit),
+    host_trap = sym host_trap,
+);
+
+unsafe extern "C" {
+    fn trap_vector();
+    fn world_run_guest(context: *mut GuestContext) -> u64;
+}
+
+/// A trap taken by the monitor itself: resume behind a guarded access, or die telling what happened.
+extern "C" fn host_trap(scause: u64, sepc: u64, stval: u64) -> u64 {
+    match crate::guarded::fixup(sepc) {
+        Some(resume) => resume,
+        None => panic!("trap in the monitor: scause {scause:#x}, sepc {sepc:#x}, stval {stval:#x}"),
+    }
+}
+
+/// Installs the trap vector on this hart.
+pub fn install_trap_vector() {
+    // SAFETY: `trap_vector` is 64-byte aligned code for direct mode, and sscratch = 0 says "the monitor runs".
+    unsafe {
+        csr::sscratch::write(0);
+        csr::stvec::write(trap_vector as *const () as u64);
+    }
+}
+
+/// Runs the guest until an exit that its [`FastExit`] does not finish; returns `scause`.
+///
+/// # Safety
+/// 1. The hart's VS and H CSRs (`hgatp`, `vsatp`, ...) belong to this guest ([`VsState::load`] was called).
+/// 2. [`install_trap_vector`] has run on this hart, and `tp` holds what the monitor expects there.
+#[inline]
+pub unsafe fn run_guest(context: &mut GuestContext) -> u64 {
+    // SAFETY: `context` is exclusively ours for the call; the assembly keeps the C calling convention.
+    unsafe { world_run_guest(context) }
+}
+
+/// The VS-level CSRs of a virtual hart that is not running, and what it may use.
+#[derive(Clone, Debug)]
+pub struct VsState {
+    vsstatus: u64,
+    vsie: u64,
+    vstvec: u64,
+    vsscratch: u64,
+    vsepc: u64,
+    vscause: u64,
+    vstval: u64,
+    vsatp: u64,
+    vstimecmp: u64,
+    senvcfg: u64,
+    scounteren: u64,
+    sstateen0: u64,
+    vsiselect: u64,
+    /// Interrupts that the monitor asserts (`hvip`): VSSI and VSEI, and VSTI where Sstc is absent.
+    pub hvip: u64,
+}
+
+/// What of the optional state a machine's harts have; decides which CSRs may be touched.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct HartFeatures {
+    /// Sstc: `stimecmp` and `vstimecmp`.
+    pub sstc: bool,
+    /// Ssaia: `vsiselect` and guest interrupt files.
+    pub aia: bool,
+    /// Smstateen / Ssstateen: `hstateen0` and `sstateen0`.
+    pub stateen: bool,
+    /// Svpbmt.
+    pub svpbmt: bool,
+    /// Zicbom or Zicboz.
+    pub cache_blocks: bool,
+    /// V.
+    pub vector: bool,
+}
+
+impl VsState {
+    /// State of a virtual hart after reset or HSM start.
+    #[must_use]
+    pub const fn new() -> Self {
+        Self {
+            vsstatus: sstatus::UXL_64,
+            vsie: 0,
+            vstvec: 0,
+            vsscratch: 0,
+            vsepc: 0,
+            vscause: 0,
+            vstval: 0,
+            vsatp: 0,
+            vstimecmp: u64::MAX,
+            senvcfg: 0,
+            scounteren: 0,
+            sstateen0: 0,
+            vsiselect: 0,
+            hvip: 0,
+        }
+    }
+
+    /// The guest's next timer deadline in ticks of `time`.
+    #[must_use]
+    pub const fn timer_deadline(&self) -> u64 {
+        self.vstimecmp
+    }
+
+    /// Sets the deadline of a virtual hart that is not loaded.
+    pub const fn set_timer_deadline(&mut self, ticks: u64) {
+        self.vstimecmp = ticks;
+    }
+
+    /// The interrupts that the guest has enabled, in `hvip` positions.
+    #[must_use]
+    pub const fn enabled_interrupts(&self) -> u64 {
+        // vsie is laid out one position to the right of hie's VS bits.
+        (self.vsie & (1 << 1 | 1 << 5 | 1 << 9)) << 1
+    }
+
+    /// Takes the state from this hart's CSRs.
+    #[inline]
+    pub fn save(&mut self, features: HartFeatures) {
+        self.vsstatus = csr::vsstatus::read();
+        self.vsie = csr::vsie::read();
+        self.vstvec = csr::vstvec::read();
+        self.vsscratch = csr::vsscratch::read();
+        self.vsepc = csr::vsepc::read();
+        self.vscause = csr::vscause::read();
+        self.vstval = csr::vstval::read();
+        self.vsatp = csr::vsatp::read();
+        self.senvcfg = csr::senvcfg::read();
+        self.scounteren = csr::scounteren::read();
+        // VSSIP may have been cleared by the guest itself; the alias is the truth while it runs.
+        self.hvip = csr::hvip::read();
+        if features.sstc {
+            self.vstimecmp = csr::vstimecmp::read();
+        }
+        if features.aia {
+            self.vsiselect = csr::vsiselect::read();
+        }
+        if features.stateen {
+            self.sstateen0 = csr::sstateen0::read();
+        }
+    }
+
+    /// Puts the state into this hart's CSRs.
+    ///
+    /// # Safety
+    /// The hart must be about to run this guest, under its `hgatp`.
+    #[inline]
+    pub unsafe fn load(&self, features: HartFeatures) {
+        // SAFETY: VS-level CSRs act on V=1 only; the caller runs this guest next.
+        unsafe {
+            csr::vsstatus::write(self.vsstatus);
+            csr::vsie::write(self.vsie);
+            csr::vstvec::write(self.vstvec);
+            csr::vsscratch::write(self.vsscratch);
+            csr::vsepc::write(self.vsepc);
+            csr::vscause::write(self.vscause);
+            csr::vstval::write(self.vstval);
+            csr::vsatp::write(self.vsatp);
+            csr::senvcfg::write(self.senvcfg);
+            csr::scounteren::write(self.scounteren);
+            csr::hvip::write(self.hvip);
+            if features.sstc {
+                csr::vstimecmp::write(self.vstimecmp);
+            }
+            if features.aia {
+                csr::vsiselect::write(self.vsiselect);
+            }
+            if features.stateen {
+                csr::sstateen0::write(self.sstateen0);
+            }
+        }
+    }
+}
+
+impl Default for VsState {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+/// Redirects the virtual hart whose VS CSRs are loaded to its own trap handler, as hardware would for an exception
+/// with `cause` and `tval`.
+pub fn inject_exception(context: &mut GuestContext, cause: u64, tval: u64) {
+    // SAFETY: only VS-level CSRs of the guest that is loaded are written, with what the ISA prescribes for a trap
+    // into VS-mode (SPP, SPIE, SIE; vsepc, vscause, vstval).
+    unsafe {
+        let mut status = csr::vsstatus::read();
+        status &= !(sstatus::SPP | sstatus::SPIE);
+        status |= context.sstatus & sstatus::SPP;
+        if status & sstatus::SIE != 0 {
+            status |= sstatus::SPIE;
+        }
+        status &= !sstatus::SIE;
+        csr::vsstatus::write(status);
+        csr::vsepc::write(context.pc);
+        csr::vscause::write(cause);
+        csr::vstval::write(tval);
+    }
+    context.pc = csr::vstvec::read() & !3;
+    context.sstatus |= sstatus::SPP;
+}
+
+/// Sets up the hypervisor CSRs of this hart that are the same for every guest.
+///
+/// # Safety
+/// Runs in HS-mode with the trap vector installed; `features` describe this hart.
+pub unsafe fn init_hart(features: HartFeatures) {
+    let mut env = 0;
+    if features.sstc {
+        env |= henvcfg::STCE;
+    }
+    if features.svpbmt {
+        env |= henvcfg::PBMTE;
+    }
+    if features.cache_blocks {
+        env |= henvcfg::CBZE | henvcfg::CBCFE | 1 << 4;
+    }
+    // SAFETY: delegation and environment bits concern V=1 only; ADUE stays 0 (see `fields::henvcfg::ADUE`).
+    unsafe {
+        csr::sstatus::clear(sstatus::SIE | sstatus::SUM | sstatus::MXR);
+        csr::hedeleg::write(fields::HEDELEG);
+        csr::hideleg::write(fields::HIDELEG);
+        csr::henvcfg::write(env);
+        csr::hcounteren::write(7);
+        csr::htimedelta::write(0);
+        csr::hvip::write(0);
+        csr::hgatp::write(0);
+        if features.stateen {
+            csr::hstateen0::write(u64::MAX);
+        }
+    }
+}

@@ -1,0 +1,58 @@
+//! Where the parts of the running image are.
+//
+// UNSAFETY: linker symbols are foreign statics of which only the address is taken.
+#![expect(unsafe_code)]
+
+use addr::MachineAddr;
+use spin::Once;
+
+unsafe extern "C" {
+    static __image_start: u8;
+    static __text_end: u8;
+    static __rodata_end: u8;
+    static __image_end: u8;
+}
+
+static LOADED_AT: Once<MachineAddr> = Once::new();
+
+/// Virtual addresses of the image's parts: `[start, text_end)` is text, up to `rodata_end` read-only data, up to
+/// `end` data and bss.
+#[derive(Clone, Copy, Debug)]
+pub struct ImageParts {
+    /// First byte.
+    pub start: u64,
+    /// End of text.
+    pub text_end: u64,
+    /// End of read-only data.
+    pub rodata_end: u64,
+    /// End of data and bss.
+    pub end: u64,
+}
+
+/// The parts of this image.
+#[must_use]
+pub fn parts() -> ImageParts {
+    ImageParts {
+        start: &raw const __image_start as u64,
+        text_end: &raw const __text_end as u64,
+        rodata_end: &raw const __rodata_end as u64,
+        end: &raw const __image_end as u64,
+    }
+}
+
+/// Remembers where the loader put the image (called once, by boot).
+pub fn set_loaded_at(addr: MachineAddr) {
+    LOADED_AT.call_once(|| addr);
+}
+
+/// The machine address of the image's first byte, as loaded.
+#[must_use]
+pub fn loaded_at() -> MachineAddr {
+    *LOADED_AT.get().expect("boot sets the load address first")
+}
+
+/// The machine address of the loaded copy of linked address `va`.
+#[must_use]
+pub fn machine_of(va: u64) -> MachineAddr {
+    MachineAddr::new(va - parts().start + loaded_at().raw())
+}

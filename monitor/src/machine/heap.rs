@@ -1,0 +1,67 @@
+//! The monitor's heap, for control-plane objects: VMs, devices, descriptions. Hot paths do not allocate.
+//!
+//! It begins with an arena in the image's bss, enough to read the device tree, and grows by whole runs of frames
+//! once the frame allocator is up.
+//
+// UNSAFETY: a global allocator hands out raw memory by contract.
+#![expect(unsafe_code)]
+
+use core::{
+    alloc::Layout,
+    cell::UnsafeCell,
+    sync::atomic::{AtomicU64, Ordering},
+};
+use spin::Once;
+use talc::{
+    TalcLock,
+    base::{Talc, binning::Binning},
+    source::Source,
+};
+
+/// Bytes available before the frame allocator runs.
+const ARENA: usize = 2 << 20;
+
+#[repr(align(4096))]
+struct Arena(UnsafeCell<[u8; ARENA]>);
+
+// SAFETY: only the allocator touches the arena, under its own lock.
+unsafe impl Sync for Arena {}
+
+static FIRST: Arena = Arena(UnsafeCell::new([0; ARENA]));
+static GROW: Once<fn(usize) -> Option<(*mut u8, usize)>> = Once::new();
+static CLAIMED: AtomicU64 = AtomicU64::new(0);
+
+#[derive(Debug)]
+struct Frames {
+    first_claimed: bool,
+}
+
+// SAFETY: `acquire` touches the allocator only through the reference it is given; the growth hook takes frames
+// from the frame allocator, which never allocates from this heap.
+unsafe impl Source for Frames {
+    fn acquire<B: Binning>(talc: &mut Talc<Self, B>, layout: Layout) -> Result<(), ()> {
+        let (base, size) = if talc.source.first_claimed {
+            GROW.get().and_then(|grow| grow(layout.size() + layout.align() + 4096)).ok_or(())?
+        } else {
+            talc.source.first_claimed = true;
+            (FIRST.0.get().cast(), ARENA)
+        };
+        CLAIMED.fetch_add(size as u64, Ordering::Relaxed);
+        // SAFETY: the memory is ours alone: the arena once, or frames just taken from the allocator.
+        unsafe { talc.claim(base, size) }.map(|_| ()).ok_or(())
+    }
+}
+
+#[global_allocator]
+static HEAP: TalcLock<spin::Mutex<()>, Frames> = TalcLock::new(Frames { first_claimed: false });
+
+/// From now on the heap grows through `grow`, which returns at least so many bytes of memory that nobody else uses.
+pub fn set_growth(grow: fn(usize) -> Option<(*mut u8, usize)>) {
+    GROW.call_once(|| grow);
+}
+
+/// Bytes that the heap holds, used or not.
+#[must_use]
+pub fn claimed_bytes() -> u64 {
+    CLAIMED.load(Ordering::Relaxed)
+}
