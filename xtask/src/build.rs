@@ -1,0 +1,37 @@
+//! Building the bare-metal programs and flattening them to what a machine loads.
+
+use std::path::PathBuf;
+
+use anyhow::{Context, Result};
+use image::command::run_shown;
+
+use crate::flatten::flatten;
+use crate::setup;
+use crate::tree::{BARE_TARGET, Tree};
+
+/// Builds the monitor and, where it exists, the probe guest; returns the flat binaries.
+///
+/// # Errors
+/// The target is missing and cannot be installed, or a package does not build.
+pub fn bare_metal(tree: &Tree) -> Result<Vec<PathBuf>> {
+    setup::rust_target()?;
+    let packages = tree.bare_packages()?;
+    let mut cargo = tree.cargo();
+    cargo.args(["build", "--profile", "monitor", "--target", BARE_TARGET]);
+    for package in &packages {
+        cargo.args(["-p", package]);
+    }
+    run_shown(&mut cargo)?;
+    let folder = tree.target_dir()?.join(BARE_TARGET).join("monitor");
+    packages.iter().map(|package| flatten_file(&folder, package)).collect()
+}
+
+fn flatten_file(folder: &std::path::Path, package: &str) -> Result<PathBuf> {
+    let elf = folder.join(package);
+    let bytes = std::fs::read(&elf).with_context(|| format!("cannot read {}", elf.display()))?;
+    let flat = flatten(&bytes).with_context(|| format!("cannot flatten {}", elf.display()))?;
+    let place = folder.join(format!("{package}.bin"));
+    std::fs::write(&place, &flat)?;
+    println!("{} ({} KiB)", place.display(), flat.len().div_ceil(1024));
+    Ok(place)
+}

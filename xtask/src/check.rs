@@ -1,0 +1,59 @@
+//! The rules of the house that the compiler does not know, and those that it does: one command for all.
+
+mod floors;
+mod sizes;
+mod unsafe_code;
+
+use std::path::{Path, PathBuf};
+
+use anyhow::{Result, bail};
+use image::command::{output_of, run_shown};
+
+use crate::tree::{BARE_TARGET, Tree};
+
+/// Runs every check.
+///
+/// # Errors
+/// The first tool that refuses the tree, or the list of all broken rules.
+pub fn all(tree: &Tree) -> Result<()> {
+    let files = rust_files(tree)?;
+    let mut broken = floors::check(&tree.packages()?);
+    broken.extend(unsafe_code::check(tree.root(), &files)?);
+    if !broken.is_empty() {
+        bail!("the rules of the house are broken:\n  {}", broken.join("\n  "));
+    }
+    sizes::report(tree.root(), &files)?;
+    run_shown(tree.cargo().args(["fmt", "--all", "--check"]))?;
+    clippy(tree)
+}
+
+/// Host packages are checked with their tests; bare-metal ones for their own target.
+fn clippy(tree: &Tree) -> Result<()> {
+    let bare = tree.bare_packages()?;
+    let mut host = tree.cargo();
+    host.args(["clippy", "-q", "--workspace", "--all-targets"]);
+    let mut target = tree.cargo();
+    target.args(["clippy", "-q", "--target", BARE_TARGET]);
+    for package in &bare {
+        host.args(["--exclude", package]);
+        target.args(["-p", package]);
+    }
+    run_shown(host.args(["--", "-D", "warnings"]))?;
+    if !bare.is_empty() {
+        run_shown(target.args(["--", "-D", "warnings"]))?;
+    }
+    Ok(())
+}
+
+/// The Rust files that git knows or would add, relative to the root.
+fn rust_files(tree: &Tree) -> Result<Vec<PathBuf>> {
+    let mut git = std::process::Command::new("git");
+    git.current_dir(tree.root()).args(["ls-files", "--cached", "--others", "--exclude-standard", "--", "*.rs"]);
+    let files = output_of(&mut git)?;
+    // A file may be listed and already deleted in the work tree.
+    Ok(files.lines().map(PathBuf::from).filter(|file| exists(tree.root(), file)).collect())
+}
+
+fn exists(root: &Path, file: &Path) -> bool {
+    root.join(file).is_file()
+}
