@@ -1,0 +1,324 @@
+//! What a description must fulfil. Both sides call these: the host to explain, the monitor to defend itself.
+//!
+//! Only what can be told from the description alone is checked here. That modules, disks and memory exist is for
+//! whoever has them: the host's configuration check, and the monitor when it creates the VM.
+
+use alloc::format;
+use alloc::string::{String, ToString};
+use alloc::vec::Vec;
+
+use serde::{Deserialize, Serialize};
+use thiserror::Error;
+
+use crate::boot::{BOOT_CONFIG_VERSION, BootConfig, MAX_SUBNETS, MAX_VMS, MonitorOptions};
+use crate::name::Name;
+use crate::spec::{
+    Boot, DiskMode, DiskSpec, MAX_CMDLINE, MAX_DISK_NAME, MAX_MEMORY_MIB, MAX_PORTS, MAX_VCPUS, MAX_WEIGHT,
+    MIN_MEMORY_MIB, MIN_MTU, NetSpec, VIRTIO_SLOTS, VmSpec,
+};
+
+/// Where a description is wrong, and how.
+#[derive(Clone, Debug, PartialEq, Eq, Error, Serialize, Deserialize)]
+#[error("{field}: {problem}")]
+pub struct SpecError {
+    /// Path to the field, as `vms[2].disks[0].name`.
+    pub field: String,
+    /// What is wrong.
+    pub problem: SpecProblem,
+}
+
+/// How a description is wrong.
+#[derive(Clone, Debug, PartialEq, Eq, Error, Serialize, Deserialize)]
+pub enum SpecProblem {
+    /// A number outside its range.
+    #[error("{value} is not in {min} to {max}")]
+    OutOfRange {
+        /// The number given.
+        value: u64,
+        /// The least possible.
+        min: u64,
+        /// The greatest possible.
+        max: u64,
+    },
+    /// A number that must be a multiple.
+    #[error("{value} is not a multiple of {of}")]
+    NotMultiple {
+        /// The number given.
+        value: u64,
+        /// The unit.
+        of: u64,
+    },
+    /// A text that is too long.
+    #[error("{len} bytes are too long, at most {max} fit")]
+    TooLong {
+        /// Its length in bytes.
+        len: u64,
+        /// The most possible.
+        max: u64,
+    },
+    /// A list that is too long.
+    #[error("{count} are too many, at most {max} are possible")]
+    TooMany {
+        /// Its length.
+        count: u64,
+        /// The most possible.
+        max: u64,
+    },
+    /// A text with a control character.
+    #[error("it must not contain control characters")]
+    ControlCharacter,
+    /// A text that must not be empty.
+    #[error("it must not be empty")]
+    Empty,
+    /// A name given twice.
+    #[error("{name:?} is used twice")]
+    Duplicate {
+        /// The name.
+        name: String,
+    },
+    /// A subnet that is not described.
+    #[error("there is no subnet {name:?}")]
+    UnknownSubnet {
+        /// Its name.
+        name: Name,
+    },
+    /// A disk that one VM writes persistently and another uses too.
+    #[error("disk {disk:?} cannot be shared with {other:?}: one of them mounts it persistent")]
+    DiskShared {
+        /// The machine's disk.
+        disk: Name,
+        /// The VM that has it already.
+        other: Name,
+    },
+    /// An Ethernet address of a group.
+    #[error("a multicast address cannot belong to one interface")]
+    MulticastMac,
+    /// A second subnet with a gateway.
+    #[error("subnet {first:?} has the gateway already")]
+    SecondGateway {
+        /// The subnet that has it.
+        first: Name,
+    },
+    /// More devices than virtio slots.
+    #[error("{needed} virtio slots are needed (disks, nets, rng, balloon, ports), there are {max}")]
+    VirtioSlots {
+        /// Slots needed.
+        needed: u64,
+        /// Slots that there are.
+        max: u64,
+    },
+    /// A layout version that this side does not know.
+    #[error("version {found} is not {wanted}")]
+    Version {
+        /// The version given.
+        found: u64,
+        /// The version known here.
+        wanted: u64,
+    },
+}
+
+impl SpecError {
+    fn new(field: impl Into<String>, problem: SpecProblem) -> Self {
+        Self { field: field.into(), problem }
+    }
+
+    /// The same error seen from outside: `prefix.field`.
+    #[must_use]
+    pub fn inside(mut self, prefix: &str) -> Self {
+        self.field = format!("{prefix}.{}", self.field);
+        self
+    }
+}
+
+impl VmSpec {
+    /// Checks what can be told from the description alone.
+    ///
+    /// # Errors
+    /// The first problem found, with the path of its field.
+    pub fn validate(&self) -> Result<(), SpecError> {
+        in_range("vcpus", self.vcpus.into(), 1, MAX_VCPUS.into())?;
+        in_range("memory_mib", self.memory_mib.into(), MIN_MEMORY_MIB.into(), MAX_MEMORY_MIB.into())?;
+        if !self.memory_mib.is_multiple_of(2) {
+            let problem = SpecProblem::NotMultiple { value: self.memory_mib.into(), of: 2 };
+            return Err(SpecError::new("memory_mib", problem));
+        }
+        in_range("weight", self.weight.into(), 1, MAX_WEIGHT.into())?;
+        self.boot.validate().map_err(|error| error.inside("boot"))?;
+        at_most("ports", self.ports.len(), MAX_PORTS)?;
+        unique("ports", self.ports.iter().map(|port| port.as_str()))?;
+        let needed = self.virtio_slots();
+        if needed > VIRTIO_SLOTS {
+            let problem = SpecProblem::VirtioSlots { needed: as_u64(needed), max: as_u64(VIRTIO_SLOTS) };
+            return Err(SpecError::new("disks", problem));
+        }
+        for (index, disk) in self.disks.iter().enumerate() {
+            disk.validate().map_err(|error| error.inside(&format!("disks[{index}]")))?;
+        }
+        unique("disks", self.disks.iter().map(|disk| disk.name.as_str()))?;
+        for (index, net) in self.nets.iter().enumerate() {
+            net.validate().map_err(|error| error.inside(&format!("nets[{index}]")))?;
+        }
+        self.refuse_shared_disk(self)
+    }
+
+    /// Refuses a source that this VM and `other` use, one of them writing persistently. (A VM may also clash with
+    /// itself.)
+    fn refuse_shared_disk(&self, other: &Self) -> Result<(), SpecError> {
+        for (index, mine) in self.disks.iter().enumerate() {
+            for (place, theirs) in other.disks.iter().enumerate() {
+                let is_same = core::ptr::eq(self, other) && index == place;
+                if !is_same && mine.clashes_with(theirs) {
+                    let problem = SpecProblem::DiskShared { disk: mine.source.clone(), other: other.name.clone() };
+                    return Err(SpecError::new(format!("disks[{index}].source"), problem));
+                }
+            }
+        }
+        Ok(())
+    }
+}
+
+impl Boot {
+    fn validate(&self) -> Result<(), SpecError> {
+        let Self::Kernel { cmdline, .. } = self else { return Ok(()) };
+        text("cmdline", cmdline, MAX_CMDLINE)
+    }
+}
+
+impl DiskSpec {
+    /// Whether the two name the same data and one of them would write it.
+    #[must_use]
+    pub fn clashes_with(&self, other: &Self) -> bool {
+        let overlaps = self.source == other.source
+            && (self.partition.is_none() || other.partition.is_none() || self.partition == other.partition);
+        overlaps && (self.mode == DiskMode::Persistent || other.mode == DiskMode::Persistent)
+    }
+
+    fn validate(&self) -> Result<(), SpecError> {
+        for (field, name) in [("name", &self.name), ("source", &self.source)] {
+            let len = name.as_str().len();
+            if len > MAX_DISK_NAME {
+                let problem = SpecProblem::TooLong { len: as_u64(len), max: as_u64(MAX_DISK_NAME) };
+                return Err(SpecError::new(field, problem));
+            }
+        }
+        let Some(label) = &self.partition else { return Ok(()) };
+        if label.is_empty() {
+            return Err(SpecError::new("partition", SpecProblem::Empty));
+        }
+        // A GPT partition name has 36 UTF-16 units; no UTF-8 form of such a name is longer than three times that.
+        text("partition", label, 3 * 36)
+    }
+}
+
+impl NetSpec {
+    fn validate(&self) -> Result<(), SpecError> {
+        in_range("mtu", self.mtu.into(), MIN_MTU.into(), u16::MAX.into())?;
+        if self.mac.is_some_and(crate::MacAddress::is_multicast) {
+            return Err(SpecError::new("mac", SpecProblem::MulticastMac));
+        }
+        Ok(())
+    }
+}
+
+impl BootConfig {
+    /// Checks what can be told from the description alone, each VM included.
+    ///
+    /// # Errors
+    /// The first problem found, with the path of its field.
+    pub fn validate(&self) -> Result<(), SpecError> {
+        if self.version != BOOT_CONFIG_VERSION {
+            let problem = SpecProblem::Version { found: self.version.into(), wanted: BOOT_CONFIG_VERSION.into() };
+            return Err(SpecError::new("version", problem));
+        }
+        self.options.validate().map_err(|error| error.inside("options"))?;
+        self.validate_subnets()?;
+        at_most("vms", self.vms.len(), MAX_VMS)?;
+        unique("vms", self.vms.iter().map(|vm| vm.name.as_str()))?;
+        for (index, vm) in self.vms.iter().enumerate() {
+            self.validate_vm(index, vm).map_err(|error| error.inside(&format!("vms[{index}]")))?;
+        }
+        self.validate_macs()
+    }
+
+    fn validate_subnets(&self) -> Result<(), SpecError> {
+        at_most("subnets", self.subnets.len(), MAX_SUBNETS)?;
+        unique("subnets", self.subnets.iter().map(|subnet| subnet.name.as_str()))?;
+        let mut gateways = self.subnets.iter().enumerate().filter(|(_, subnet)| subnet.gateway);
+        let first = gateways.next();
+        if let (Some((_, first)), Some((second, _))) = (first, gateways.next()) {
+            let problem = SpecProblem::SecondGateway { first: first.name.clone() };
+            return Err(SpecError::new(format!("subnets[{second}].gateway"), problem));
+        }
+        Ok(())
+    }
+
+    fn validate_vm(&self, index: usize, vm: &VmSpec) -> Result<(), SpecError> {
+        vm.validate()?;
+        for (place, net) in vm.nets.iter().enumerate() {
+            if !self.subnets.iter().any(|subnet| subnet.name == net.subnet) {
+                let problem = SpecProblem::UnknownSubnet { name: net.subnet.clone() };
+                return Err(SpecError::new(format!("nets[{place}].subnet"), problem));
+            }
+        }
+        let earlier = self.vms.get(..index).unwrap_or_default();
+        earlier.iter().try_for_each(|other| vm.refuse_shared_disk(other))
+    }
+
+    fn validate_macs(&self) -> Result<(), SpecError> {
+        let macs: Vec<String> = self
+            .vms
+            .iter()
+            .flat_map(|vm| vm.nets.iter().filter_map(|net| net.mac))
+            .map(|mac| mac.to_string())
+            .collect();
+        unique("vms.nets.mac", macs.iter().map(String::as_str))
+    }
+}
+
+impl MonitorOptions {
+    fn validate(&self) -> Result<(), SpecError> {
+        in_range("time_slice_us", self.time_slice_us.into(), 100, 1_000_000)?;
+        in_range("disk_cache_mib", self.disk_cache_mib.into(), 0, MAX_MEMORY_MIB.into())?;
+        in_range("console_kib", self.console_kib.into(), 4, 1024)
+    }
+}
+
+fn in_range(field: &str, value: u64, min: u64, max: u64) -> Result<(), SpecError> {
+    if (min..=max).contains(&value) {
+        return Ok(());
+    }
+    Err(SpecError::new(field, SpecProblem::OutOfRange { value, min, max }))
+}
+
+fn at_most(field: &str, count: usize, max: usize) -> Result<(), SpecError> {
+    if count <= max {
+        return Ok(());
+    }
+    Err(SpecError::new(field, SpecProblem::TooMany { count: as_u64(count), max: as_u64(max) }))
+}
+
+fn text(field: &str, text: &str, max: usize) -> Result<(), SpecError> {
+    if text.len() > max {
+        return Err(SpecError::new(field, SpecProblem::TooLong { len: as_u64(text.len()), max: as_u64(max) }));
+    }
+    if text.chars().any(char::is_control) {
+        return Err(SpecError::new(field, SpecProblem::ControlCharacter));
+    }
+    Ok(())
+}
+
+fn unique<'a>(field: &str, names: impl Iterator<Item = &'a str>) -> Result<(), SpecError> {
+    let mut sorted: Vec<&str> = names.collect();
+    sorted.sort_unstable();
+    match sorted.windows(2).find(|pair| pair.first() == pair.last()) {
+        Some(pair) => {
+            let name = pair.first().map(ToString::to_string).unwrap_or_default();
+            Err(SpecError::new(field, SpecProblem::Duplicate { name }))
+        }
+        None => Ok(()),
+    }
+}
+
+fn as_u64(value: usize) -> u64 {
+    u64::try_from(value).unwrap_or(u64::MAX)
+}

@@ -1,0 +1,181 @@
+//! The trace of what the monitor did and why.
+
+use addr::{CpuIndex, NodeId, VcpuIndex, VmId};
+use serde::{Deserialize, Serialize};
+
+use crate::Text;
+use crate::name::{Label, Name};
+use crate::vm::StopReason;
+
+/// One thing that the monitor did.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Event {
+    /// Its number, rising by one over the whole machine. A gap means that events were overwritten unread.
+    pub sequence: u64,
+    /// When, in ticks of the machine's clock.
+    pub ticks: u64,
+    /// On which hart.
+    pub hart: CpuIndex,
+    /// For which VM.
+    pub vm: Option<VmLabel>,
+    /// What.
+    pub kind: EventKind,
+}
+
+/// A VM in an event. It may be gone when the event is read.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct VmLabel {
+    /// Its identity.
+    pub id: VmId,
+    /// Its name, while the monitor still knows it.
+    pub name: Option<Name>,
+}
+
+/// What the monitor did. Those marked *frequent* are traced only with [`crate::MonitorOptions::trace`].
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum EventKind {
+    /// The monitor took the machine over.
+    MachineBooted {
+        /// Harts online.
+        harts: u16,
+        /// Nodes.
+        nodes: u8,
+        /// Memory free for VMs, in bytes.
+        free_bytes: u64,
+    },
+    /// A hart came online.
+    HartOnline,
+    /// A VM was made.
+    VmCreated {
+        /// Its vCPUs.
+        vcpus: u16,
+        /// Its memory in MiB.
+        memory_mib: u32,
+    },
+    /// A VM began to run.
+    VmStarted,
+    /// A VM was paused.
+    VmPaused,
+    /// A VM was resumed.
+    VmResumed,
+    /// A VM was reset, by its guest or by command.
+    VmReset,
+    /// A VM stopped.
+    VmStopped {
+        /// Why.
+        reason: StopReason,
+    },
+    /// A VM was destroyed.
+    VmDestroyed,
+    /// A guest did what no guest may do. [`EventKind::VmStopped`] or [`EventKind::VmReset`] follows.
+    GuestFault {
+        /// The device or facility concerned.
+        device: Text,
+        /// What was wrong.
+        reason: Text,
+        /// The offending value.
+        value: u64,
+    },
+    /// A guest did something odd that was answered as hardware would (wild MMIO, for example).
+    GuestOddity {
+        /// The device or facility concerned.
+        device: Text,
+        /// What was odd.
+        reason: Text,
+        /// The offending value.
+        value: u64,
+    },
+    /// A vCPU was started (SBI HSM, or boot).
+    VcpuStarted {
+        /// Which.
+        vcpu: VcpuIndex,
+    },
+    /// A vCPU was stopped (SBI HSM).
+    VcpuStopped {
+        /// Which.
+        vcpu: VcpuIndex,
+    },
+    /// A vCPU moved to another hart. *Frequent.*
+    VcpuMigrated {
+        /// Which.
+        vcpu: VcpuIndex,
+        /// The hart before.
+        from: CpuIndex,
+        /// The hart now.
+        to: CpuIndex,
+        /// Why.
+        reason: MigrationReason,
+    },
+    /// A page was given to a guest at its first touch. *Frequent.*
+    FirstTouch {
+        /// The guest's page frame number.
+        gfn: u64,
+        /// The node that gave it.
+        node: NodeId,
+        /// Whether it was a whole 2 MiB block.
+        large: bool,
+    },
+    /// A page came from another node than wanted, because that one has none left. *Frequent.*
+    RemotePage {
+        /// The node wanted.
+        wanted: NodeId,
+        /// The node that gave it.
+        given: NodeId,
+    },
+    /// Translations were removed from other harts. *Frequent.*
+    Shootdown {
+        /// Harts interrupted.
+        harts: u16,
+        /// Pages.
+        pages: u64,
+    },
+    /// Pages came back from a VM: its end, or its balloon.
+    PagesReturned {
+        /// How many (4 KiB).
+        pages: u64,
+    },
+    /// A check after a VM's end found pages that did not come back: a fault of the monitor.
+    PagesLost {
+        /// How many (4 KiB).
+        pages: u64,
+    },
+    /// A disk of the machine failed.
+    DiskError {
+        /// The disk.
+        disk: Name,
+        /// The first sector concerned.
+        sector: u64,
+        /// Whether it was a write.
+        write: bool,
+    },
+    /// The disk cache gave memory back under pressure.
+    DiskCacheShrunk {
+        /// Pages (4 KiB).
+        pages: u64,
+    },
+    /// A module was uploaded.
+    ModuleStored {
+        /// Its name.
+        name: Label,
+        /// Its size in bytes.
+        bytes: u64,
+    },
+    /// The control port carried bytes that are no frames.
+    ControlGarbage {
+        /// How many.
+        bytes: u64,
+    },
+}
+
+/// Why a vCPU moved.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub enum MigrationReason {
+    /// Its hart was busy and another was idle.
+    IdleElsewhere,
+    /// The queues were uneven.
+    Balance,
+    /// It woke up where its memory or its waker is.
+    Wake,
+    /// Its hart went away.
+    HartLost,
+}

@@ -1,0 +1,77 @@
+//! What the host and the monitor say to each other: the control protocol, the boot configuration and the
+//! descriptions of virtual machines.
+//!
+//! The protocol runs over any reliable byte stream: the machine's control port (a virtio console) between the
+//! monitor and the supervisor, and a Unix socket between the supervisor and its clients. Both speak the same
+//! messages, so a client cannot tell whom it talks to.
+//!
+//! # Key types
+//! - [`encode`] and [`Decoder`]: frames on a byte stream. The decoder finds the next frame after garbage.
+//! - [`ClientMessage`] with a [`Request`]; [`ServerMessage`] with a [`Reply`], a [`ControlError`] or [`StreamData`].
+//! - [`VmSpec`]: a virtual machine as it is to be. [`BootConfig`]: everything that the monitor is told at boot.
+//! - [`ExitCause`] and [`ExitCounts`]: why vCPUs left guest mode, with stable indices.
+//! - [`Event`] and [`EventKind`]: the trace of what the monitor did and why.
+//!
+//! # Conversation
+//! A client sends [`Request::Hello`] first. Every request carries an id that the client chose, and gets exactly one
+//! answer with that id: a reply or an error. Answers may come in another order than the requests. Four requests
+//! open a *stream* named by their own id: [`Request::ConsoleAttach`], [`Request::PortOpen`],
+//! [`Request::EventsFollow`] and [`Request::PutModule`]. Stream data carries the id of its stream, begins after the
+//! positive answer, and ends with [`StreamData::End`] or with the answer to [`Request::Close`].
+//!
+//! # What it refuses
+//! Frames over [`MAX_PAYLOAD`] bytes, names that are not [`Name`]s (already while decoding), and descriptions that
+//! [`VmSpec::validate`] or [`BootConfig::validate`] reject. Both sides call these: the monitor treats all that
+//! arrives as hostile. Nothing here panics on any input.
+//!
+//! # Changing it
+//! The encoding is postcard: enum variants are numbered by position and structs have no field names. A new variant
+//! goes at the end of its enum; any other change raises [`PROTOCOL_VERSION`] (or [`BOOT_CONFIG_VERSION`]).
+//!
+//! No `unsafe`, no locks, `no_std` with `alloc`. Tested by unit tests, golden bytes and property tests on the host.
+#![no_std]
+#![forbid(unsafe_code)]
+
+extern crate alloc;
+
+mod boot;
+mod check;
+mod error;
+mod event;
+mod exit;
+mod frame;
+mod machine;
+mod message;
+mod name;
+mod spec;
+mod stats;
+mod vm;
+
+pub use boot::{
+    BOOT_CONFIG_NAME, BOOT_CONFIG_VERSION, BootConfig, BootConfigError, LogLevel, MAX_SUBNETS, MAX_VMS, MonitorOptions,
+    SubnetSpec,
+};
+pub use check::{SpecError, SpecProblem};
+pub use error::ControlError;
+pub use event::{Event, EventKind, MigrationReason, VmLabel};
+pub use exit::{ExitCause, ExitCounts};
+pub use frame::{Decoder, EncodeError, FrameError, HEADER_LEN, MAGIC, MAX_DATA, MAX_PAYLOAD, encode};
+pub use machine::{
+    DeviceInfo, DeviceKind, DiskInfo, FirmwareInfo, HartInfo, InterruptArchitecture, MachineInfo, ModuleInfo,
+    MonitorInfo, NodeInfo,
+};
+pub use message::{
+    Body, ClientMessage, ConsoleRange, EventBatch, PROTOCOL_VERSION, Reply, Request, ServerHello, ServerMessage,
+    StreamData, StreamEnd,
+};
+pub use name::{Label, LabelError, MAX_LABEL, MAX_NAME, Name, NameError};
+pub use spec::{
+    BadMac, Boot, DEFAULT_MTU, DEFAULT_WEIGHT, DiskMode, DiskSpec, GUEST_AGENT_PORT, Interrupts, MAX_CMDLINE,
+    MAX_DISK_NAME, MAX_MEMORY_MIB, MAX_PORTS, MAX_VCPUS, MAX_WEIGHT, MIN_MEMORY_MIB, MIN_MTU, MacAddress, NetSpec,
+    OnCrash, Pages, VIRTIO_SLOTS, VmSpec,
+};
+pub use stats::{HartStats, MachineStats, MonitorMemory, MonitorMemoryKind, NodeStats, VcpuState, VcpuStats, VmStats};
+pub use vm::{StopReason, VmMemory, VmState, VmSummary};
+
+/// Text that is a constant in the monitor and an owned string at the client.
+pub type Text = alloc::borrow::Cow<'static, str>;

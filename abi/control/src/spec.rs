@@ -1,0 +1,229 @@
+//! A virtual machine as it is to be.
+
+use alloc::string::String;
+use alloc::vec::Vec;
+use core::fmt;
+
+use serde::{Deserialize, Serialize};
+use thiserror::Error;
+
+use crate::name::{Label, Name};
+
+/// Most vCPUs of one VM.
+pub const MAX_VCPUS: u16 = 32;
+/// Least guest memory, in MiB: a kernel, its device tree and a small initrd.
+pub const MIN_MEMORY_MIB: u32 = 32;
+/// Most guest memory, in MiB (1 TiB).
+pub const MAX_MEMORY_MIB: u32 = 1024 * 1024;
+/// Longest kernel command line, in bytes.
+pub const MAX_CMDLINE: usize = 2048;
+/// virtio-mmio slots of the virtual platform; each disk, net, rng and balloon takes one, all ports together one.
+pub const VIRTIO_SLOTS: usize = 8;
+/// Longest disk name, in bytes: the length of a virtio block serial.
+pub const MAX_DISK_NAME: usize = 20;
+/// Most named ports of one VM.
+pub const MAX_PORTS: usize = 8;
+/// Smallest MTU of a virtual net, in bytes.
+pub const MIN_MTU: u16 = 68;
+/// MTU where nothing else is said, in bytes.
+pub const DEFAULT_MTU: u16 = 1500;
+/// Scheduling weight where nothing else is said.
+pub const DEFAULT_WEIGHT: u16 = 100;
+/// Largest scheduling weight.
+pub const MAX_WEIGHT: u16 = 10_000;
+/// The port on which qemu-guest-agent listens.
+pub const GUEST_AGENT_PORT: &str = "org.qemu.guest_agent.0";
+
+/// A virtual machine as it is to be. Check it with [`VmSpec::validate`] before use.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct VmSpec {
+    /// Its name, unique in the machine.
+    pub name: Name,
+    /// Number of vCPUs, 1 to [`MAX_VCPUS`].
+    pub vcpus: u16,
+    /// Guest memory in MiB, a multiple of 2. Machine memory is taken only as the guest touches it.
+    pub memory_mib: u32,
+    /// What runs first.
+    pub boot: Boot,
+    /// Its disks, in the order of their virtio slots (`vda`, `vdb`, ...).
+    pub disks: Vec<DiskSpec>,
+    /// Its network interfaces.
+    pub nets: Vec<NetSpec>,
+    /// Named virtio-serial ports, which [`crate::Request::PortOpen`] reaches.
+    pub ports: Vec<Label>,
+    /// Whether it has an entropy device.
+    pub rng: bool,
+    /// Whether it has a balloon with free page reporting: the guest's way to give memory back.
+    pub balloon: bool,
+    /// Its interrupt controllers.
+    pub interrupts: Interrupts,
+    /// The largest G-stage leaves to use.
+    pub pages: Pages,
+    /// Whether it starts with the machine.
+    pub autostart: bool,
+    /// What happens when the guest fails (see [`crate::StopReason::is_crash`]).
+    pub on_crash: OnCrash,
+    /// Its share of contended harts relative to others, 1 to [`MAX_WEIGHT`]; [`DEFAULT_WEIGHT`] is usual.
+    pub weight: u16,
+}
+
+impl VmSpec {
+    /// A VM with these essentials and the usual rest: a guest-agent port, rng and balloon, no disk and no net.
+    #[must_use]
+    pub fn new(name: Name, vcpus: u16, memory_mib: u32, boot: Boot) -> Self {
+        Self {
+            name,
+            vcpus,
+            memory_mib,
+            boot,
+            disks: Vec::new(),
+            nets: Vec::new(),
+            ports: Label::new(GUEST_AGENT_PORT).into_iter().collect(),
+            rng: true,
+            balloon: true,
+            interrupts: Interrupts::Auto,
+            pages: Pages::Large,
+            autostart: true,
+            on_crash: OnCrash::Stop,
+            weight: DEFAULT_WEIGHT,
+        }
+    }
+
+    /// virtio-mmio slots that it needs.
+    #[must_use]
+    pub fn virtio_slots(&self) -> usize {
+        let single = [!self.ports.is_empty(), self.rng, self.balloon];
+        let singles = single.iter().filter(|present| **present).count();
+        self.disks.len().saturating_add(self.nets.len()).saturating_add(singles)
+    }
+}
+
+/// What a VM runs first. The names are modules: files of the boot bundle, or uploaded by
+/// [`crate::Request::PutModule`].
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Boot {
+    /// A kernel in RISC-V Linux `Image` format, entered as the Linux boot protocol says.
+    Kernel {
+        /// The kernel.
+        kernel: Label,
+        /// Its initial RAM disk.
+        initrd: Option<Label>,
+        /// Its command line, at most [`MAX_CMDLINE`] bytes, without NUL.
+        cmdline: String,
+    },
+    /// A firmware for S-mode, placed at the start of RAM as on QEMU `virt` (Debian's `u-boot-qemu` for example).
+    Firmware {
+        /// The firmware.
+        module: Label,
+    },
+}
+
+/// A virtual disk.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct DiskSpec {
+    /// Its serial number in the guest (`/dev/disk/by-id/virtio-NAME`), at most [`MAX_DISK_NAME`] bytes, unique in
+    /// the VM.
+    pub name: Name,
+    /// The machine's disk (by its serial) that holds the data.
+    pub source: Name,
+    /// The label of the GPT partition on it; the whole disk if `None`.
+    pub partition: Option<String>,
+    /// Who sees what the guest writes.
+    pub mode: DiskMode,
+}
+
+/// Who sees what a guest writes to its disk.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum DiskMode {
+    /// Only this VM, until it is destroyed: modified blocks live in memory. Many VMs may share the source.
+    CopyOnWrite,
+    /// The machine's disk is written. Only one VM at a time may have it so, and no other VM beside it.
+    Persistent,
+    /// Writes fail.
+    ReadOnly,
+}
+
+/// A virtual network interface.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct NetSpec {
+    /// The subnet to which it is plugged.
+    pub subnet: Name,
+    /// Its address; the monitor chooses a stable one from VM name and position if `None`.
+    pub mac: Option<MacAddress>,
+    /// Its MTU in bytes, [`MIN_MTU`] to 65535.
+    pub mtu: u16,
+}
+
+/// An Ethernet address.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+pub struct MacAddress(pub [u8; 6]);
+
+impl MacAddress {
+    /// Whether a group and not one interface is meant.
+    #[must_use]
+    pub const fn is_multicast(self) -> bool {
+        self.0[0] & 1 != 0
+    }
+}
+
+impl fmt::Display for MacAddress {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let [a, b, c, d, e, g] = self.0;
+        write!(f, "{a:02x}:{b:02x}:{c:02x}:{d:02x}:{e:02x}:{g:02x}")
+    }
+}
+
+impl fmt::Debug for MacAddress {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(self, f)
+    }
+}
+
+impl core::str::FromStr for MacAddress {
+    type Err = BadMac;
+
+    fn from_str(text: &str) -> Result<Self, BadMac> {
+        let is_hex_pair = |part: &&str| part.len() == 2 && part.bytes().all(|b| b.is_ascii_hexdigit());
+        let mut bytes = [0; 6];
+        let mut parts = text.split(':');
+        for byte in &mut bytes {
+            let part = parts.next().filter(is_hex_pair).ok_or(BadMac)?;
+            *byte = u8::from_str_radix(part, 16).map_err(|_| BadMac)?;
+        }
+        if parts.next().is_some() { Err(BadMac) } else { Ok(Self(bytes)) }
+    }
+}
+
+/// A text that is no Ethernet address.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
+#[error("an Ethernet address is six pairs of hex digits, as 02:00:00:00:00:01")]
+pub struct BadMac;
+
+/// The interrupt controllers of a VM.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Interrupts {
+    /// AIA if the machine has it, else a PLIC.
+    Auto,
+    /// APLIC and IMSICs; refused on a machine without AIA.
+    Aia,
+    /// A PLIC, on any machine.
+    Plic,
+}
+
+/// The largest G-stage leaves that a VM gets.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Pages {
+    /// 2 MiB where a whole block is free on the right node, 4 KiB elsewhere.
+    Large,
+    /// 4 KiB only: for experiments.
+    Base,
+}
+
+/// What happens when a guest fails.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum OnCrash {
+    /// It stays stopped, its reason can be read.
+    Stop,
+    /// It boots again.
+    Reset,
+}

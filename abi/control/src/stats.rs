@@ -1,0 +1,155 @@
+//! Counters. All of them count since boot (or since the VM's creation), never fall, and wrap.
+
+use addr::{CpuIndex, NodeId, VcpuIndex, VmId};
+use alloc::vec::Vec;
+use serde::{Deserialize, Serialize};
+
+use crate::exit::ExitCounts;
+use crate::name::Name;
+use crate::vm::VmMemory;
+
+/// Counters of the machine.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct MachineStats {
+    /// Ticks when this was made.
+    pub now_ticks: u64,
+    /// Every hart, by index.
+    pub harts: Vec<HartStats>,
+    /// Every node, by id.
+    pub nodes: Vec<NodeStats>,
+    /// Memory of the monitor itself.
+    pub monitor: Vec<MonitorMemory>,
+}
+
+/// Counters of one hart. Its times add up to the time since it came online.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct HartStats {
+    /// Its index.
+    pub index: CpuIndex,
+    /// Its node.
+    pub node: NodeId,
+    /// Ticks in guests.
+    pub guest_ticks: u64,
+    /// Ticks in the monitor.
+    pub monitor_ticks: u64,
+    /// Ticks with nothing to do.
+    pub idle_ticks: u64,
+    /// Switches from one vCPU to another.
+    pub switches: u64,
+    /// vCPUs in its run queue now, the running one included.
+    pub queued: u32,
+    /// The vCPU that runs now.
+    pub running: Option<(VmId, VcpuIndex)>,
+    /// Exits by cause.
+    pub exits: ExitCounts,
+}
+
+/// Memory of one node.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct NodeStats {
+    /// The node.
+    pub node: NodeId,
+    /// All its memory, in bytes.
+    pub total_bytes: u64,
+    /// Free memory, in bytes.
+    pub free_bytes: u64,
+    /// Of the free memory, whole 2 MiB blocks.
+    pub free_large_blocks: u64,
+    /// In the disk cache, in bytes.
+    pub disk_cache_bytes: u64,
+}
+
+/// Memory of the monitor for one purpose on one node.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct MonitorMemory {
+    /// The node.
+    pub node: NodeId,
+    /// The purpose.
+    pub kind: MonitorMemoryKind,
+    /// Bytes.
+    pub bytes: u64,
+}
+
+/// What the monitor needs memory for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+pub enum MonitorMemoryKind {
+    /// The image, or this node's copy of it.
+    Image,
+    /// Per-hart data and stacks.
+    Harts,
+    /// The monitor's own page tables.
+    PageTables,
+    /// The memmap.
+    Memmap,
+    /// Heap in use.
+    HeapUsed,
+    /// Heap taken from the frame allocator and not in use.
+    HeapFree,
+    /// Kernels, initrds and firmwares.
+    Modules,
+    /// Trace rings and the log.
+    Trace,
+    /// Descriptor rings and bounce buffers of the machine's devices.
+    Dma,
+}
+
+/// Counters of one VM.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct VmStats {
+    /// Its name.
+    pub name: Name,
+    /// Its identity.
+    pub id: VmId,
+    /// Ticks when this was made.
+    pub now_ticks: u64,
+    /// Every vCPU, by index.
+    pub vcpus: Vec<VcpuStats>,
+    /// Machine memory behind it, per node that has any.
+    pub memory: Vec<VmMemory>,
+    /// Sectors (512 bytes) read from its disks.
+    pub disk_read_sectors: u64,
+    /// Sectors (512 bytes) written to its disks.
+    pub disk_written_sectors: u64,
+    /// Bytes that it sent to its subnets.
+    pub net_sent_bytes: u64,
+    /// Bytes that it received from its subnets.
+    pub net_received_bytes: u64,
+    /// Pages that it gave back through its balloon.
+    pub pages_returned: u64,
+}
+
+/// Counters of one vCPU.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct VcpuStats {
+    /// Its index in the VM.
+    pub index: VcpuIndex,
+    /// What it does.
+    pub state: VcpuState,
+    /// The hart that it runs on, or ran on last.
+    pub hart: CpuIndex,
+    /// Ticks in which it ran, the monitor's work for it included.
+    pub run_ticks: u64,
+    /// Ticks in which it wanted to run and could not (steal time).
+    pub wait_ticks: u64,
+    /// Guest-page faults answered with a page.
+    pub faults: u64,
+    /// Moves from one hart to another.
+    pub migrations: u64,
+    /// Exits by cause.
+    pub exits: ExitCounts,
+}
+
+/// What a vCPU does.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub enum VcpuState {
+    /// Stopped (SBI HSM), or its VM is.
+    Stopped,
+    /// On a hart.
+    Running,
+    /// In a run queue.
+    Ready,
+    /// Waits for an interrupt.
+    Waiting,
+    /// Its VM is paused.
+    Paused,
+}

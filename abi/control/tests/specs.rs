@@ -1,0 +1,138 @@
+//! Descriptions: what is refused, and with which words.
+
+use control::{
+    Boot, BootConfig, BootConfigError, DiskMode, DiskSpec, Label, MacAddress, Name, NetSpec, SubnetSpec, VmSpec,
+};
+
+fn name(text: &str) -> Name {
+    Name::new(text).expect("a good name")
+}
+
+fn vm(text: &str) -> VmSpec {
+    let kernel = Label::new("kernel").expect("a good label");
+    VmSpec::new(name(text), 2, 256, Boot::Kernel { kernel, initrd: None, cmdline: "console=ttyS0".into() })
+}
+
+fn disk(disk_name: &str, source: &str, mode: DiskMode) -> DiskSpec {
+    DiskSpec { name: name(disk_name), source: name(source), partition: None, mode }
+}
+
+fn net(subnet: &str) -> NetSpec {
+    NetSpec { subnet: name(subnet), mac: None, mtu: 1500 }
+}
+
+fn config(vms: Vec<VmSpec>) -> BootConfig {
+    BootConfig { vms, subnets: vec![SubnetSpec { name: name("lan"), gateway: true }], ..BootConfig::new(name("test")) }
+}
+
+fn complaint(spec: &VmSpec) -> String {
+    spec.validate().expect_err("it is wrong").to_string()
+}
+
+#[test]
+fn a_good_configuration_survives_the_trip() {
+    let mut one = vm("one");
+    one.disks.push(disk("root", "debian", DiskMode::CopyOnWrite));
+    one.nets.push(net("lan"));
+    let config = config(vec![one.clone(), VmSpec { name: name("two"), ..one }]);
+    let bytes = config.to_bytes().expect("it is good");
+    assert_eq!(BootConfig::from_bytes(&bytes), Ok(config));
+}
+
+#[test]
+fn numbers_have_ranges() {
+    assert_eq!(complaint(&VmSpec { vcpus: 0, ..vm("a") }), "vcpus: 0 is not in 1 to 32");
+    assert_eq!(complaint(&VmSpec { vcpus: 33, ..vm("a") }), "vcpus: 33 is not in 1 to 32");
+    assert_eq!(complaint(&VmSpec { memory_mib: 257, ..vm("a") }), "memory_mib: 257 is not a multiple of 2");
+    assert_eq!(complaint(&VmSpec { memory_mib: 8, ..vm("a") }), "memory_mib: 8 is not in 32 to 1048576");
+    assert_eq!(complaint(&VmSpec { weight: 0, ..vm("a") }), "weight: 0 is not in 1 to 10000");
+}
+
+#[test]
+fn a_command_line_has_no_nul_and_an_end() {
+    let mut spec = vm("a");
+    let kernel = Label::new("k").expect("a good label");
+    spec.boot = Boot::Kernel { kernel: kernel.clone(), initrd: None, cmdline: "a\0b".into() };
+    assert_eq!(complaint(&spec), "boot.cmdline: it must not contain control characters");
+    spec.boot = Boot::Kernel { kernel, initrd: None, cmdline: "x".repeat(2049) };
+    assert_eq!(complaint(&spec), "boot.cmdline: 2049 bytes are too long, at most 2048 fit");
+}
+
+#[test]
+fn devices_fit_into_the_slots() {
+    let mut spec = vm("a");
+    spec.disks = (0..6).map(|n| disk(&format!("d{n}"), "s", DiskMode::ReadOnly)).collect();
+    assert!(complaint(&spec).contains("9 virtio slots are needed"));
+    spec.rng = false;
+    assert_eq!(spec.validate(), Ok(()));
+}
+
+#[test]
+fn a_disk_name_fits_a_virtio_serial() {
+    let mut spec = vm("a");
+    spec.disks = vec![disk("a-name-of-21-bytes-xx", "s", DiskMode::ReadOnly)];
+    assert_eq!(complaint(&spec), "disks[0].name: 21 bytes are too long, at most 20 fit");
+}
+
+#[test]
+fn a_persistent_disk_has_one_user() {
+    let mut one = vm("one");
+    one.disks = vec![disk("root", "debian", DiskMode::Persistent)];
+    let mut two = vm("two");
+    two.disks = vec![disk("root", "debian", DiskMode::CopyOnWrite)];
+    let error = config(vec![one.clone(), two.clone()]).validate().expect_err("they clash");
+    assert_eq!(
+        error.to_string(),
+        "vms[1].disks[0].source: disk \"debian\" cannot be shared with \"one\": one of them mounts it persistent"
+    );
+    // Two partitions of one disk do not clash, a partition and the whole do.
+    one.disks[0].partition = Some("a".into());
+    assert!(config(vec![one.clone(), two.clone()]).validate().is_err());
+    two.disks[0].partition = Some("b".into());
+    assert_eq!(config(vec![one.clone(), two]).validate(), Ok(()));
+    // Not even a VM with itself.
+    one.disks.push(DiskSpec { name: name("again"), ..one.disks[0].clone() });
+    assert!(complaint(&one).contains("cannot be shared with \"one\""));
+}
+
+#[test]
+fn names_are_unique_and_known() {
+    let error = config(vec![vm("a"), vm("a")]).validate().expect_err("the name is double");
+    assert_eq!(error.to_string(), "vms: \"a\" is used twice");
+    let mut spec = vm("a");
+    spec.nets = vec![net("wan")];
+    let error = config(vec![spec.clone()]).validate().expect_err("there is no such subnet");
+    assert_eq!(error.to_string(), "vms[0].nets[0].subnet: there is no subnet \"wan\"");
+    spec.nets = vec![NetSpec { mac: Some(MacAddress([3, 0, 0, 0, 0, 1])), ..net("lan") }];
+    assert_eq!(complaint(&spec), "nets[0].mac: a multicast address cannot belong to one interface");
+    let same = NetSpec { mac: Some(MacAddress([2, 0, 0, 0, 0, 1])), ..net("lan") };
+    let twins = ["a", "b"].map(|text| VmSpec { nets: vec![same.clone()], ..vm(text) });
+    let error = config(twins.into()).validate().expect_err("the address is double");
+    assert_eq!(error.to_string(), "vms.nets.mac: \"02:00:00:00:00:01\" is used twice");
+}
+
+#[test]
+fn one_gateway() {
+    let mut config = config(vec![]);
+    config.subnets.push(SubnetSpec { name: name("wan"), gateway: true });
+    let error = config.validate().expect_err("there are two");
+    assert_eq!(error.to_string(), "subnets[1].gateway: subnet \"lan\" has the gateway already");
+}
+
+#[test]
+fn another_version_and_damage_are_told_apart() {
+    let mut bytes = config(vec![vm("a")]).to_bytes().expect("it is good");
+    bytes.pop();
+    assert_eq!(BootConfig::from_bytes(&bytes), Err(BootConfigError::Damaged));
+    bytes[0] = 9;
+    let error = BootConfig::from_bytes(&bytes).expect_err("it is another version");
+    assert_eq!(error.to_string(), "the boot configuration has version 9, this monitor reads version 1");
+}
+
+#[test]
+fn mac_addresses_are_read_strictly() {
+    assert_eq!("02:00:00:00:00:0a".parse(), Ok(MacAddress([2, 0, 0, 0, 0, 10])));
+    for bad in ["", "02:00:00:00:00", "02:00:00:00:00:0a:0b", "2:0:0:0:0:1", "02:00:00:00:00:+1"] {
+        let _ = bad.parse::<MacAddress>().expect_err(bad);
+    }
+}
