@@ -1,0 +1,122 @@
+//! The trait between the transport and a device's protocol.
+
+use device::{Env, GuestMemory};
+
+use crate::error::DeviceError;
+use crate::queue::Queue;
+use crate::spec::DeviceId;
+
+/// A virtio device's protocol, without registers and rings.
+pub trait VirtioModel: Send {
+    /// Name for events, for example `"virtio-blk"`.
+    fn name(&self) -> &'static str;
+
+    /// The device type.
+    fn device_id(&self) -> DeviceId;
+
+    /// Device-specific feature bits to offer. The transport adds its own (version 1, indirect, event index).
+    fn features(&self) -> u64;
+
+    /// Number of virtqueues, 1..=64. Constant.
+    fn queue_count(&self) -> u16;
+
+    /// Largest size of queue `index`: a power of two up to [`crate::MAX_SEGMENTS`]. Constant.
+    fn queue_max_size(&self, index: u16) -> u16;
+
+    /// Fills `buf` from the configuration space at `offset`; bytes beyond its end read as zero.
+    fn config_read(&self, offset: u64, buf: &mut [u8]);
+
+    /// The driver writes `data` into the configuration space. Read-only fields ignore it.
+    fn config_write(&mut self, _offset: u64, _data: &[u8]) {}
+
+    /// The driver is live with these features (a subset of the offered ones).
+    fn activate(&mut self, _features: u64) {}
+
+    /// The driver has made buffers available in `queue`, which is ready.
+    ///
+    /// # Errors
+    /// [`DeviceError`] says whether the guest stops or the device asks for a reset.
+    fn notify(&mut self, queue: u16, io: &mut Io<'_>) -> Result<(), DeviceError>;
+
+    /// The driver has taken `queue` away. Chains in flight on it must be forgotten.
+    fn queue_stopped(&mut self, _queue: u16) {}
+
+    /// Back to power-on. Chains in flight are forgotten and never completed.
+    fn reset(&mut self);
+}
+
+/// What a model may reach while it serves a call: its queues, guest memory and the interrupt.
+pub struct Io<'a> {
+    pub(crate) env: &'a dyn Env,
+    pub(crate) memory: &'a dyn GuestMemory,
+    pub(crate) queues: &'a mut [Queue],
+    pub(crate) features: u64,
+    pub(crate) backlog: &'a mut u64,
+    pub(crate) config_changed: bool,
+}
+
+impl<'a> Io<'a> {
+    /// The guest's memory.
+    #[must_use]
+    pub fn memory(&self) -> &'a dyn GuestMemory {
+        self.memory
+    }
+
+    /// The guest's `time` now, in ticks.
+    #[must_use]
+    pub fn now_ticks(&self) -> u64 {
+        self.env.now_ticks()
+    }
+
+    /// Queue `index`, if the driver has set it up.
+    pub fn queue(&mut self, index: u16) -> Option<&mut Queue> {
+        self.queues.get_mut(usize::from(index)).filter(|queue| queue.is_ready())
+    }
+
+    /// Is this feature negotiated?
+    #[must_use]
+    pub fn has_feature(&self, bit: u64) -> bool {
+        self.features & bit == bit
+    }
+
+    /// This call's budget is spent and `queue` may hold more: serve it again at the next poll.
+    pub fn defer(&mut self, queue: u16) {
+        *self.backlog |= 1_u64.checked_shl(u32::from(queue)).unwrap_or(0);
+    }
+
+    /// The configuration space has changed: tell the driver when this call ends.
+    pub fn config_changed(&mut self) {
+        self.config_changed = true;
+    }
+}
+
+/// Fills `buf` from `config` at `offset`, with zeroes beyond the end.
+pub fn read_config(config: &[u8], offset: u64, buf: &mut [u8]) {
+    let start = usize::try_from(offset).unwrap_or(usize::MAX);
+    let source = config.get(start..).unwrap_or(&[]);
+    for (index, byte) in buf.iter_mut().enumerate() {
+        *byte = source.get(index).copied().unwrap_or(0);
+    }
+}
+
+/// How much one call may still do, in chains and in bytes.
+#[derive(Clone, Copy, Debug)]
+pub struct Budget {
+    chains: u32,
+    bytes: u64,
+}
+
+impl Budget {
+    /// A budget of `chains` chains that move `bytes` bytes.
+    #[must_use]
+    pub const fn new(chains: u32, bytes: u64) -> Self {
+        Self { chains, bytes }
+    }
+
+    /// Charges one chain of `bytes` bytes. True once the budget is spent; the last chain may overdraw it.
+    pub const fn charge(&mut self, bytes: u64) -> bool {
+        self.chains = self.chains.saturating_sub(1);
+        self.bytes = self.bytes.saturating_sub(bytes);
+        self.chains == 0 || self.bytes == 0
+    }
+}
