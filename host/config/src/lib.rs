@@ -1,0 +1,1 @@
+//! Machine and VM descriptions in TOML.
