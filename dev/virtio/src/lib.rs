@@ -1,6 +1,6 @@
 //! Virtio 1.2 device models over virtio-mmio (register layout version 2), written for hostile guests.
 //!
-//! A device is a [`VirtioMmio`] transport around a [`VirtioModel`]: [`block::Block`] or [`rng::Rng`]. The transport owns the register file, the split
+//! A device is a [`VirtioMmio`] transport around a [`VirtioModel`]: [`block::Block`], [`net::Net`] or [`rng::Rng`]. The transport owns the register file, the split
 //! virtqueues ([`Queue`]) and the interrupt; the model owns the protocol and speaks to the world through a small
 //! backend trait of its own, so that the same model runs in the monitor, in host tests and under a fuzzer.
 //!
@@ -33,7 +33,7 @@
 //! expensive part, so they are few, and tests count them.
 //!
 //! # Tests
-//! On the host, with the split-ring driver in [`testing`] (feature `testing`): protocol tests per device, malformed
+//! On the host, with the split-ring driver in `testing` (feature `testing`): protocol tests per device, malformed
 //! input per interface, and property tests with random rings and register writes.
 //!
 //! Citations are of *Virtual I/O Device (VIRTIO) Version 1.2*, Committee Specification 01.
@@ -47,6 +47,8 @@ extern crate std;
 pub mod block;
 mod error;
 mod model;
+pub mod net;
+pub mod offload;
 mod queue;
 pub mod rng;
 mod spec;

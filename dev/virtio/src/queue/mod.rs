@@ -103,6 +103,12 @@ impl Queue {
         self.next_avail.wrapping_sub(self.next_used)
     }
 
+    /// Has the driver made as many chains available as the queue holds, and the device taken none of them?
+    #[must_use]
+    pub fn is_all_available(&self) -> bool {
+        u32::from(self.avail_end.wrapping_sub(self.next_avail)) == self.size
+    }
+
     /// Takes the next chain into `chain`. When the ring is empty, asks the driver to notify the next buffer and
     /// returns false; a buffer that arrives meanwhile is not missed.
     ///

@@ -1,0 +1,192 @@
+//! Giving a frame to the guest.
+
+use alloc::vec::Vec;
+use device::{Env, GuestFault, GuestMemory};
+
+use super::{MAX_FRAME, MIN_FRAME, Net, NetBackend, RECEIVE_QUEUE, spec};
+use crate::error::{DeviceError, RingError};
+use crate::model::Io;
+use crate::offload::{Gso, NET_HEADER_BYTES, NetHeader, make_plain};
+use crate::queue::{Checkpoint, Queue};
+use crate::transport::VirtioMmio;
+
+/// What became of a frame for the guest.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Received {
+    /// The guest has it.
+    Delivered,
+    /// The guest has no buffers now; [`NetBackend::receive_ready`] tells when to try again.
+    Full,
+    /// It cannot be delivered: no driver, link down, no buffer large enough, or nonsense.
+    Dropped,
+}
+
+impl<B: NetBackend> VirtioMmio<Net<B>> {
+    /// Gives one frame to the guest. For several at a time [`VirtioMmio::with_model`] with [`Net::deliver`] saves
+    /// index updates and interrupts.
+    ///
+    /// # Errors
+    /// [`GuestFault`] for a malformed ring.
+    pub fn receive(&mut self, header: &NetHeader, frame: &[u8], env: &dyn Env) -> Result<Received, GuestFault> {
+        let received = self.with_model(env, |net, io| net.deliver(header, frame, io))?;
+        Ok(received.unwrap_or(Received::Dropped))
+    }
+
+    /// Sets the link state and tells the driver.
+    pub fn set_link(&mut self, is_up: bool, env: &dyn Env) {
+        if self.model().is_link_up() != is_up {
+            self.update_config(env, |net| net.is_link_up = is_up);
+        }
+    }
+}
+
+impl<B: NetBackend> Net<B> {
+    /// Gives one frame to the guest: as it is if the guest can take it so, else as plain frames.
+    ///
+    /// # Errors
+    /// [`DeviceError::Ring`] for a malformed ring.
+    pub fn deliver(&mut self, header: &NetHeader, frame: &[u8], io: &mut Io<'_>) -> Result<Received, DeviceError> {
+        let memory = io.memory();
+        let features = self.features;
+        let size_fits = (MIN_FRAME as usize..=MAX_FRAME as usize).contains(&frame.len());
+        let received = match io.queue(RECEIVE_QUEUE) {
+            Some(queue) if size_fits && self.is_link_up => {
+                if can_take(header, features) {
+                    self.place(header, frame, queue, memory)?
+                } else {
+                    self.place_plain(header, frame, queue, memory)?
+                }
+            }
+            _ => Received::Dropped,
+        };
+        match received {
+            Received::Delivered => {}
+            Received::Full => {
+                self.is_starved = true;
+                self.metrics.receive_full += 1;
+            }
+            Received::Dropped => self.metrics.receive_dropped += 1,
+        }
+        Ok(received)
+    }
+
+    /// Does the work that this guest's driver cannot do. When the guest runs out of buffers between two segments the
+    /// rest is lost, as on a wire.
+    fn place_plain(
+        &mut self,
+        header: &NetHeader,
+        frame: &[u8],
+        queue: &mut Queue,
+        memory: &dyn GuestMemory,
+    ) -> Result<Received, RingError> {
+        let mut buffer = core::mem::take(&mut self.scratch);
+        buffer.resize(2 * MAX_FRAME as usize, 0);
+        let (copy, segment) = buffer.split_at_mut(MAX_FRAME as usize);
+        let mut first = None;
+        let mut error = None;
+        if let Some(copy) = copy.get_mut(..frame.len()) {
+            copy.copy_from_slice(frame);
+            let made = make_plain(header, copy, segment, &mut |plain| {
+                // After the first segment that finds no room the rest is not even tried.
+                if error.is_some() || first.is_some_and(|first| first != Received::Delivered) {
+                    return;
+                }
+                match self.place(&NetHeader::default(), plain, queue, memory) {
+                    Ok(Received::Delivered) => first = Some(Received::Delivered),
+                    Ok(other) => first = first.or(Some(other)),
+                    Err(ring_error) => error = Some(ring_error),
+                }
+            });
+            if made.is_ok() {
+                self.metrics.software_offloads += 1;
+            }
+        }
+        self.scratch = buffer;
+        match error {
+            Some(error) => Err(error),
+            None => Ok(first.unwrap_or(Received::Dropped)),
+        }
+    }
+
+    /// Writes header and frame into as many receive buffers as they need, or into none.
+    fn place(
+        &mut self,
+        header: &NetHeader,
+        frame: &[u8],
+        queue: &mut Queue,
+        memory: &dyn GuestMemory,
+    ) -> Result<Received, RingError> {
+        let start = queue.checkpoint();
+        if !queue.next_or_arm(memory, &mut self.chain)? {
+            return Ok(Received::Full);
+        }
+        let count_addrs =
+            [self.chain.writable_addr(spec::NUM_BUFFERS), self.chain.writable_addr(spec::NUM_BUFFERS + 1)];
+        let can_merge = self.features & spec::F_MRG_RXBUF != 0;
+        let mut left = frame;
+        // A first buffer smaller than the header is no buffer: the specification asks for more.
+        let mut fits = self.chain.write_some(memory, &header.encode())? == NET_HEADER_BYTES;
+        let mut buffers = 1_u16;
+        loop {
+            let done = self.chain.write_some(memory, left)?;
+            left = left.get(done..).unwrap_or(&[]);
+            fits &= can_merge || left.is_empty();
+            if !fits {
+                return Ok(give_up(queue, start));
+            }
+            queue.push(memory, self.chain.head(), self.chain.written())?;
+            if left.is_empty() {
+                break;
+            }
+            if !queue.next_or_arm(memory, &mut self.chain)? {
+                return Ok(wait_or_give_up(queue, start));
+            }
+            if self.chain.writable_len() == 0 {
+                return Ok(give_up(queue, start));
+            }
+            buffers = buffers.saturating_add(1);
+        }
+        write_count(memory, count_addrs, buffers)?;
+        self.metrics.received += 1;
+        self.metrics.bytes_received += frame.len() as u64;
+        Ok(Received::Delivered)
+    }
+}
+
+/// Can a driver with these features take the frame as it is?
+pub(super) const fn can_take(header: &NetHeader, features: u64) -> bool {
+    let needed = match header.gso {
+        Gso::None if header.checksum.is_none() => 0,
+        Gso::None => spec::F_GUEST_CSUM,
+        Gso::TcpV4 => spec::F_GUEST_CSUM | spec::F_GUEST_TSO4,
+        Gso::TcpV6 => spec::F_GUEST_CSUM | spec::F_GUEST_TSO6,
+        // The header does not tell the family, so both must be welcome.
+        Gso::Udp => spec::F_GUEST_CSUM | spec::F_GUEST_USO4 | spec::F_GUEST_USO6,
+    };
+    features & needed == needed
+}
+
+/// Fills `num_buffers`, which the driver may have put across two segments.
+fn write_count(memory: &dyn GuestMemory, addrs: [Option<addr::GuestPhysAddr>; 2], count: u16) -> Result<(), RingError> {
+    for (addr, byte) in addrs.into_iter().zip(count.to_le_bytes()) {
+        if let Some(addr) = addr {
+            memory.write(addr, &[byte])?;
+        }
+    }
+    Ok(())
+}
+
+/// The frame does not fit the guest's buffers and never will.
+const fn give_up(queue: &mut Queue, start: Checkpoint) -> Received {
+    queue.rewind(start);
+    Received::Dropped
+}
+
+/// The guest's buffers end before the frame does: wait for more, unless there cannot be more.
+fn wait_or_give_up(queue: &mut Queue, start: Checkpoint) -> Received {
+    queue.rewind(start);
+    if queue.is_all_available() { Received::Dropped } else { Received::Full }
+}
+
+/// Scratch space for [`Net::place_plain`]: taken only for guests that need it.
+pub(super) type Scratch = Vec<u8>;
