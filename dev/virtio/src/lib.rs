@@ -1,6 +1,7 @@
 //! Virtio 1.2 device models over virtio-mmio (register layout version 2), written for hostile guests.
 //!
-//! A device is a [`VirtioMmio`] transport around a [`VirtioModel`]: [`block::Block`], [`net::Net`] or [`rng::Rng`]. The transport owns the register file, the split
+//! A device is a [`VirtioMmio`] transport around a [`VirtioModel`]: [`block::Block`], [`net::Net`],
+//! [`console::Console`], [`rng::Rng`] or [`balloon::Balloon`]. The transport owns the register file, the split
 //! virtqueues ([`Queue`]) and the interrupt; the model owns the protocol and speaks to the world through a small
 //! backend trait of its own, so that the same model runs in the monitor, in host tests and under a fuzzer.
 //!
@@ -44,8 +45,12 @@ extern crate alloc;
 #[cfg(test)]
 extern crate std;
 
+pub mod balloon;
 pub mod block;
+pub mod console;
 mod error;
+#[cfg(test)]
+mod hostile_tests;
 mod model;
 pub mod net;
 pub mod offload;
