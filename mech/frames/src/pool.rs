@@ -1,0 +1,49 @@
+//! Where a VM's fault path gets its pages.
+
+use addr::{Gfn, NodeId, PageSize, SpuId, VmId};
+
+use crate::{Clean, Frame, Frames, MAX_ORDER, MachineMemory, PageUse};
+
+/// The allocator, the memory and the nodes to try, for one VM on one hart.
+///
+/// The order of nodes is policy and comes from the caller: the faulting hart's node first, then by distance, or only the
+/// first where a remote page would be worse than a small one.
+pub struct Pool<'a, M> {
+    /// The allocator.
+    pub frames: &'a Frames,
+    /// The memory's contents.
+    pub memory: &'a M,
+    /// Nodes to try, in this order.
+    pub nodes: &'a [NodeId],
+    /// For whom.
+    pub vm: VmId,
+    /// Who is charged.
+    pub spu: SpuId,
+}
+
+impl<M: MachineMemory> Pool<'_, M> {
+    /// A zeroed page to back `gfn` of the VM (for [`PageSize::Large`]: and the 511 guest pages behind it).
+    #[inline]
+    pub fn guest_page(&self, size: PageSize, gfn: Gfn) -> Option<Frame<Clean>> {
+        let order = match size {
+            PageSize::Base => 0,
+            PageSize::Large => MAX_ORDER,
+        };
+        self.zeroed(order, PageUse::Private { vm: self.vm, gfn, spu: self.spu })
+    }
+
+    /// A zeroed page for the VM's tables.
+    pub fn table(&self) -> Option<Frame<Clean>> {
+        self.table_block(0)
+    }
+
+    /// `1 << order` zeroed, naturally aligned pages for the VM's tables (a G-stage root has order 2).
+    pub fn table_block(&self, order: u8) -> Option<Frame<Clean>> {
+        self.zeroed(order, PageUse::Monitor { vm: Some(self.vm) })
+    }
+
+    #[inline]
+    fn zeroed(&self, order: u8, to: PageUse) -> Option<Frame<Clean>> {
+        self.nodes.iter().find_map(|&node| self.frames.alloc_zeroed(self.memory, node, order, to))
+    }
+}

@@ -1,0 +1,302 @@
+use alloc::collections::BTreeMap;
+use alloc::vec::Vec;
+
+use addr::{Gfn, Mfn, NodeId, PageSize, SpuId, VmId};
+use proptest::prelude::*;
+use tlb::ShootdownTracker;
+
+use crate::testing::{machine, small_machine};
+use crate::{
+    DyingList, Frame, FrameError, Frames, IdleWork, MAX_ORDER, MachineMemory, NodeRegion, PageOwner, PageState,
+    PageUse, PendingShootdown, Pool,
+};
+
+const MONITOR: PageUse = PageUse::Monitor { vm: None };
+const VM: VmId = VmId(7);
+
+fn private(gfn: u64) -> PageUse {
+    PageUse::Private { vm: VM, gfn: Gfn::new(gfn), spu: SpuId(3) }
+}
+
+fn owner(gfn: u64) -> PageOwner {
+    PageOwner { vm: VM, gfn: Gfn::new(gfn) }
+}
+
+fn free_list(frames: &Frames, dying: DyingList) -> u64 {
+    let tracker = ShootdownTracker::new(1);
+    let pending = PendingShootdown::new(tracker.retire(), dying);
+    pending.redeem(&tracker).expect("nobody runs").free_all(frames)
+}
+
+fn assert_counts_agree(frames: &Frames) {
+    let census = frames.census();
+    for state in PageState::ALL {
+        if state != PageState::Bad {
+            let running: u64 = (0..frames.node_count()).map(|n| frames.pages_in(NodeId(n as u8), state)).sum();
+            assert_eq!(running, census.get(state), "{state:?}");
+        }
+    }
+}
+
+#[test]
+fn everything_merges_again() {
+    let (_, frames) = small_machine(&[8]);
+    let node = NodeId(0);
+    let pages: Vec<_> = core::iter::from_fn(|| frames.alloc(node, 0, MONITOR)).collect();
+    assert_eq!(pages.len(), 2048);
+    pages.into_iter().for_each(|page| frames.free(page));
+    let blocks: Vec<_> = core::iter::from_fn(|| frames.alloc(node, MAX_ORDER, MONITOR)).collect();
+    assert_eq!(blocks.len(), 4);
+    assert_counts_agree(&frames);
+}
+
+#[test]
+fn holes_and_reserved_pages_are_never_given() {
+    let region = NodeRegion { node: NodeId(0), start: Mfn::new(0x80003), pages: 1500 };
+    let plan = crate::MemMapPlan::new(&[region]).unwrap();
+    let rows = (0..1500).map(|_| crate::MemMapEntry::new()).collect::<Vec<_>>().leak();
+    let frames = Frames::new(plan.build(|_| rows).unwrap());
+    let reserved = [(Mfn::new(0x80100), 16), (Mfn::new(0x80000), 8), (Mfn::new(0x80108), 20), (Mfn::new(0x805d0), 999)];
+    frames.donate_except(region.start, region.pages, &reserved).unwrap();
+    let is_reserved = |mfn: Mfn| reserved.iter().any(|(at, n)| mfn.raw() >= at.raw() && mfn.raw() < at.raw() + n);
+    let got: Vec<_> = core::iter::from_fn(|| frames.alloc(NodeId(0), 0, MONITOR)).collect();
+    assert!(got.iter().all(|f| f.mfn() >= region.start && f.mfn().raw() < 0x80003 + 1500 && !is_reserved(f.mfn())));
+    let reserved_pages = (0x80003..0x80003 + 1500).filter(|p| is_reserved(Mfn::new(*p))).count();
+    assert_eq!(got.len() + reserved_pages, 1500);
+    let again = FrameError::AlreadyInUse { start: Mfn::new(0x80200), pages: 1 };
+    assert_eq!(frames.donate(Mfn::new(0x80200), 1), Err(again));
+    assert!(frames.map().entry(Mfn::new(0x80002)).is_none() && frames.map().entry(Mfn::new(0)).is_none());
+}
+
+#[test]
+fn zeroed_pages_are_zero_and_made_ahead() {
+    let (memory, frames) = small_machine(&[8]);
+    let node = NodeId(0);
+    let mut steps = 0;
+    while frames.idle_step(&memory, node, 16) != IdleWork::Nothing {
+        steps += 1;
+    }
+    assert_eq!(frames.zeroed(node), (128, 3), "one block went into single pages");
+    assert_eq!(steps, 128 + 3 * 32);
+    let large = frames.alloc_zeroed(&memory, node, MAX_ORDER, MONITOR).unwrap();
+    assert!((0..512).all(|i| memory.is_zero(Mfn::new(large.mfn().raw() + i))));
+    let all: Vec<_> = core::iter::from_fn(|| frames.alloc_zeroed(&memory, node, 0, MONITOR)).collect();
+    assert_eq!(all.len(), 2048 - 512, "what was set aside is given when nothing else is left");
+    assert!(all.iter().all(|page| memory.is_zero(page.mfn())));
+    assert_counts_agree(&frames);
+}
+
+#[test]
+fn a_half_zeroed_block_is_not_lost() {
+    let (memory, frames) = small_machine(&[2]);
+    let node = NodeId(0);
+    let page = frames.alloc(node, 0, MONITOR).unwrap();
+    while frames.idle_step(&memory, node, 100) == IdleWork::Zeroed(1) {}
+    frames.free(page);
+    let block = frames.alloc(node, MAX_ORDER, MONITOR).expect("reserves merge");
+    frames.free(block);
+    let (memory, frames) = small_machine(&[4]);
+    while frames.zeroed(node).0 < 128 {
+        let _ = frames.idle_step(&memory, node, 100);
+    }
+    assert_eq!(frames.idle_step(&memory, node, 100), IdleWork::Zeroed(100));
+    let block = frames.alloc(node, MAX_ORDER, MONITOR);
+    assert_eq!(frames.pages_in(node, PageState::Free), 512);
+    assert!(block.is_some() && frames.alloc(node, MAX_ORDER, MONITOR).is_some());
+}
+
+#[test]
+fn a_private_block_dies_page_by_page_after_a_split() {
+    let (_, frames) = small_machine(&[4]);
+    let block = frames.alloc(NodeId(0), MAX_ORDER, private(0x80000)).unwrap().settle();
+    let inside = Mfn::new(block.raw() + 5);
+    assert_eq!(frames.map().info(inside).unwrap().owner, Some(owner(0x80005)));
+    let mut dying = DyingList::new();
+    assert!(frames.drop_mapping(&mut dying, inside, 0, owner(0x80005)).is_err());
+    assert!(frames.split_private(block, VmId(1)).is_err());
+    frames.split_private(block, VM).unwrap();
+    assert_eq!(frames.map().info(inside).unwrap().owner, Some(owner(0x80005)));
+    assert_eq!(
+        frames.drop_mapping(&mut dying, inside, 0, owner(0x80006)),
+        Err(FrameError::NotMapped { mfn: inside, owner: owner(0x80006) })
+    );
+    assert_eq!(frames.drop_mapping(&mut dying, inside, 0, owner(0x80005)), Ok(true));
+    assert!(frames.drop_mapping(&mut dying, inside, 0, owner(0x80005)).is_err(), "only once");
+    assert_eq!(frames.vm_pages(VM).private, 511);
+    assert_counts_agree(&frames);
+    for index in (0..512).filter(|index| *index != 5) {
+        frames.drop_mapping(&mut dying, Mfn::new(block.raw() + index), 0, owner(0x80000 + index)).unwrap();
+    }
+    assert_eq!(free_list(&frames, dying), 512);
+    assert!(frames.vm_pages(VM).is_empty());
+    assert_counts_agree(&frames);
+}
+
+#[test]
+fn the_last_reference_frees_a_shared_page() {
+    let (_, frames) = small_machine(&[2]);
+    let page = frames.alloc(NodeId(0), 0, PageUse::Shared).unwrap().settle();
+    for n in 0..3 {
+        frames.attach_shared(page, owner(n)).unwrap();
+    }
+    assert_eq!(frames.vm_pages(VM).shared, 3);
+    let mut dying = DyingList::new();
+    assert_eq!(frames.drop_mapping(&mut dying, page, 0, owner(0)), Ok(false));
+    assert_eq!(frames.release_hold(&mut dying, page), Ok(false));
+    assert_eq!(frames.make_private(page, owner(2)), Ok(false));
+    assert_eq!(frames.drop_mapping(&mut dying, page, 0, owner(1)), Ok(false));
+    assert_eq!(frames.make_private(page, owner(1)), Err(FrameError::NotMapped { mfn: page, owner: owner(1) }));
+    assert_eq!(frames.make_private(page, owner(2)), Ok(true));
+    assert_eq!(frames.drop_mapping(&mut dying, page, 0, owner(2)), Ok(true));
+    assert_eq!(free_list(&frames, dying), 1);
+    assert_counts_agree(&frames);
+}
+
+#[test]
+fn long_lists_are_freed_in_steps() {
+    let (_, frames) = small_machine(&[2]);
+    let (mut dying, mut more) = (DyingList::new(), DyingList::new());
+    for n in 0..10 {
+        let page = frames.alloc(NodeId(0), 0, private(n)).unwrap().settle();
+        let list = if n < 4 { &mut dying } else { &mut more };
+        frames.drop_mapping(list, page, 0, owner(n)).unwrap();
+    }
+    dying.append(&frames, more);
+    let tracker = ShootdownTracker::new(1);
+    let mut left = PendingShootdown::new(tracker.retire(), dying).redeem(&tracker).ok();
+    let mut steps = 0;
+    while let Some(list) = left {
+        left = list.free_some(&frames, 3);
+        steps += 1;
+    }
+    assert_eq!(steps, 4);
+    assert_eq!(frames.pages_in(NodeId(0), PageState::Free), 512);
+}
+
+#[test]
+fn a_pool_falls_back_in_the_given_order() {
+    let (memory, frames) = small_machine(&[2, 2]);
+    let nodes = [NodeId(1), NodeId(0)];
+    let pool = Pool { frames: &frames, memory: &memory, nodes: &nodes, vm: VM, spu: SpuId(0) };
+    let homes: Vec<_> = core::iter::from_fn(|| pool.guest_page(PageSize::Large, Gfn::new(0)))
+        .map(|frame| frames.map().node_of(frame.mfn()).unwrap().0)
+        .collect();
+    assert_eq!(homes, [1, 0]);
+    assert!(pool.table().is_none());
+}
+
+#[test]
+fn wrong_claims_are_refused() {
+    let (_, frames) = small_machine(&[2]);
+    assert!(frames.alloc(NodeId(9), 0, MONITOR).is_none());
+    assert!(frames.alloc(NodeId(0), 10, MONITOR).is_none());
+    assert!(frames.alloc(NodeId(0), 0, PageUse::Monitor { vm: Some(VmId(u16::MAX)) }).is_none(), "no such VM");
+    let page = frames.alloc(NodeId(0), 0, MONITOR).unwrap().settle();
+    let wrong = FrameError::WrongState { mfn: page, state: PageState::Monitor, order: 0 };
+    assert_eq!(frames.retake_monitor(page, 1).unwrap_err(), wrong);
+    assert_eq!(frames.attach_shared(page, owner(0)), Err(wrong));
+    frames.free(frames.retake_monitor(page, 0).unwrap());
+    assert!(frames.retake_monitor(page, 0).is_err(), "it is free now");
+}
+
+#[test]
+fn history_survives_until_the_page_is_freed() {
+    let (_, frames) = small_machine(&[2]);
+    let page = frames.alloc(NodeId(0), 0, private(1)).unwrap().settle();
+    let entry = frames.map().entry(page).unwrap();
+    entry.note_move(254, 9);
+    let info = frames.map().info(page).unwrap();
+    assert_eq!((info.moves, entry.last_move_tick(), info.spu, info.node), (255, 9, SpuId(3), NodeId(0)));
+    assert_eq!((info.state, info.owner), (PageState::Private, Some(owner(1))));
+}
+
+#[derive(Clone, Debug)]
+enum Op {
+    Alloc { node: u8, order: u8, zeroed: bool },
+    Free(usize),
+    Idle { node: u8, pages: u64 },
+}
+
+fn op() -> impl Strategy<Value = Op> {
+    let order = prop_oneof![4 => Just(0u8), 2 => Just(MAX_ORDER), 1 => 0u8..=MAX_ORDER];
+    prop_oneof![
+        4 => (0u8..3, order, any::<bool>()).prop_map(|(node, order, zeroed)| Op::Alloc { node, order, zeroed }),
+        3 => any::<usize>().prop_map(Op::Free),
+        1 => (0u8..3, 1u64..600).prop_map(|(node, pages)| Op::Idle { node, pages }),
+    ]
+}
+
+/// Node 1 starts in the middle of a large block; node 2 is small and odd.
+fn odd_regions() -> Vec<NodeRegion> {
+    let region = |node, start, pages| NodeRegion { node: NodeId(node), start: Mfn::new(start), pages };
+    [region(0, 0x80000, 1024), region(1, 0x80480, 1664), region(2, 0xc0001, 77), region(0, 0x100000, 515)].to_vec()
+}
+
+proptest! {
+    #[test]
+    fn random_use_agrees_with_a_set_of_pages(ops in prop::collection::vec(op(), 0..150)) {
+        let (memory, frames) = machine(&odd_regions());
+        let total: u64 = odd_regions().iter().map(|r| r.pages).sum();
+        let mut held: Vec<Frame<crate::Dirty>> = Vec::new();
+        let mut model: BTreeMap<u64, u64> = BTreeMap::new();
+        for op in ops {
+            match op {
+                Op::Alloc { node, order, zeroed } => {
+                    let node = NodeId(node);
+                    let frame = if zeroed {
+                        let frame = frames.alloc_zeroed(&memory, node, order, MONITOR);
+                        if let Some(f) = &frame {
+                            prop_assert!(memory.is_zero(f.mfn()));
+                            prop_assert!(memory.is_zero(Mfn::new(f.mfn().raw() + f.pages() - 1)));
+                        }
+                        frame.map(Frame::into_dirty)
+                    } else {
+                        frames.alloc(node, order, MONITOR)
+                    };
+                    let Some(frame) = frame else { continue };
+                    let (start, pages) = (frame.mfn().raw(), frame.pages());
+                    prop_assert_eq!(start % pages, 0, "aligned");
+                    prop_assert_eq!(frames.map().node_of(frame.mfn()), Some(node));
+                    let before = model.range(..start + pages).next_back();
+                    prop_assert!(before.is_none_or(|(at, len)| at + len <= start), "given twice");
+                    model.insert(start, pages);
+                    memory.soil(frame.mfn());
+                    memory.soil(Mfn::new(start + pages - 1));
+                    held.push(frame);
+                }
+                Op::Free(which) if !held.is_empty() => {
+                    let frame = held.swap_remove(which % held.len());
+                    model.remove(&frame.mfn().raw());
+                    frames.free(frame);
+                }
+                Op::Free(_) => {}
+                Op::Idle { node, pages } => {
+                    let _ = frames.idle_step(&memory, NodeId(node), pages);
+                }
+            }
+            let used: u64 = model.values().sum();
+            prop_assert_eq!(frames.census().get(PageState::Free), total - used, "none lost");
+        }
+        assert_counts_agree(&frames);
+        for (start, pages) in &model {
+            for page in *start..start + pages {
+                prop_assert_eq!(frames.map().block_of(Mfn::new(page)), Some(Mfn::new(*start)));
+            }
+        }
+        held.into_iter().for_each(|frame| frames.free(frame));
+        let large = core::iter::from_fn(|| frames.alloc(NodeId(0), MAX_ORDER, MONITOR)).count();
+        prop_assert_eq!(large, 3, "all merged again");
+    }
+}
+
+#[test]
+fn copies_and_overwrites_count_as_clean() {
+    let (memory, frames) = small_machine(&[2]);
+    let source = frames.alloc(NodeId(0), 0, MONITOR).unwrap();
+    memory.write_u64(source.mfn().addr(), 42);
+    let copy = frames.alloc(NodeId(0), 0, MONITOR).unwrap().copy_from(&memory, source.mfn()).unwrap();
+    assert_eq!(memory.read_u64(copy.mfn().addr()), 42);
+    let page = frames.alloc(NodeId(0), 0, MONITOR).unwrap();
+    let page = page.overwritten(4095).expect_err("not all of it");
+    assert!(page.overwritten(4096).is_ok());
+}
