@@ -1,1 +1,69 @@
-//! Machine and VM descriptions in TOML.
+//! Machine and VM descriptions in TOML: read, checked, and turned into what the launcher and the monitor need.
+//!
+//! # Key types
+//! - [`Loader`]: where to look for files; [`Loader::load`] reads a machine, [`Loader::load_vm`] a single VM.
+//! - [`MachinePlan`]: the emulated hardware, the boot configuration and the files that the boot bundle carries.
+//! - [`ConfigError`]: every problem found, each with file, line, key, what is wrong and what would be right.
+//!
+//! # A machine file
+//! ```toml
+//! name = "pair"
+//!
+//! [machine]                # all optional: cpu, interrupts, guest_files, distances, icount, monitor, qemu, qemu_args
+//! cpu = "rva23s64"
+//!
+//! [[node]]                 # one or more
+//! harts = 2
+//! memory_mib = 2048
+//!
+//! [[disk]]                 # `file`, or `size_mib` for an empty one that goes with the machine
+//! name = "debian"
+//! file = "cache:debian/root.img"
+//!
+//! [network]
+//! uplink = true
+//!
+//! [[subnet]]
+//! name = "lan"
+//! gateway = true
+//!
+//! [vm_defaults]            # every VM inherits what it does not say itself
+//! vcpus = 2
+//! memory_mib = 512
+//! kernel = "cache:kernel/Image"
+//! cmdline = "console=ttyS0 root=LABEL=root hostname={name}"
+//!
+//! [[vm]]
+//! name = "build-{n}"       # build-1 to build-4
+//! count = 4
+//! disk = [{ name = "root", source = "debian" }]
+//! net = [{ subnet = "lan" }]
+//!
+//! [[vm]]
+//! file = "router.toml"     # the same keys in a file of their own
+//! ```
+//! Relative paths count from the file that says them; `cache:` stands for the cache directory
+//! (`MIRRORBALL_CACHE`, else `mirrorball` in `XDG_CACHE_HOME` or `~/.cache`).
+//!
+//! # What it refuses
+//! Unknown keys (with the nearest known one), values of the wrong type or range, files that are not there or not of
+//! the right kind, and all that [`control::BootConfig::validate`] rejects. It does not guess and does not correct.
+//!
+//! Tested by unit tests that compare whole messages.
+#![forbid(unsafe_code)]
+
+mod check;
+mod machine_file;
+mod modules;
+mod paths;
+mod plan;
+mod problem;
+mod reader;
+mod suggest;
+mod vm_file;
+
+pub use paths::{CACHE_VARIABLE, Loader, cache_dir};
+pub use plan::{
+    Backing, DiskPlan, Hardware, ImageFormat, MachineInterrupts, MachinePlan, ModuleFile, NodePlan, VmPlan,
+};
+pub use problem::{ConfigError, Problem, Severity};

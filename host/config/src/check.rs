@@ -1,0 +1,222 @@
+//! What only the whole description shows: names that must meet, sums, and the contract of the control protocol.
+
+use std::collections::HashMap;
+
+use control::{BootConfig, DiskMode, Interrupts, MAX_DISK_NAME, SpecError, SpecProblem};
+
+use crate::machine_file::HardwareDraft;
+use crate::plan::{Backing, Hardware, MachineInterrupts};
+use crate::problem::{Place, Report};
+use crate::reader::Section;
+use crate::suggest::hint;
+
+/// Most nodes that the emulated machine has.
+const MAX_NODES: usize = 8;
+/// Most harts of a machine.
+const MAX_HARTS: u32 = 64;
+
+/// Where the fields of a description came from, by their path in the boot configuration.
+#[derive(Debug, Default)]
+pub struct Places {
+    prefix: String,
+    known: HashMap<String, (Place, String)>,
+}
+
+impl Places {
+    /// The paths noted next are inside of `prefix`.
+    pub fn enter(&mut self, prefix: String) {
+        self.prefix = prefix;
+    }
+
+    /// The paths noted next are at the top.
+    pub fn leave(&mut self) {
+        self.prefix.clear();
+    }
+
+    /// Notes that `field` is `key` of this section, or the section itself.
+    pub fn note(&mut self, field: &str, section: &Section<'_>, key: Option<&'static str>) {
+        let (place, path) = match key {
+            Some(key) => (section.place_of(key), section.path(key)),
+            None => (section.place().clone(), section.path("").trim_end_matches('.').to_owned()),
+        };
+        let whole = if self.prefix.is_empty() || field.is_empty() {
+            format!("{}{field}", self.prefix)
+        } else {
+            format!("{}.{field}", self.prefix)
+        };
+        self.known.insert(whole, (place, path));
+    }
+
+    /// Reports an error of the contract where its field stands in the file.
+    pub fn report(&self, report: &Report, fallback: &str, error: &SpecError) {
+        let help = help_for(&error.problem);
+        let (place, key) = self.find(&error.field).or_else(|| self.find(fallback)).expect("the top is always noted");
+        report.error(place, key, error.problem.to_string(), help);
+    }
+
+    /// The place of a path, or of the nearest path around it.
+    fn find(&self, path: &str) -> Option<(&Place, &str)> {
+        let mut path = path;
+        loop {
+            if let Some((place, key)) = self.known.get(path) {
+                return Some((place, key));
+            }
+            path = &path[..path.rfind(['.', '['])?];
+        }
+    }
+
+    fn error(&self, report: &Report, path: &str, message: String, help: Option<String>) {
+        if let Some((place, key)) = self.find(path) {
+            report.error(place, key, message, help);
+        }
+    }
+
+    fn warning(&self, report: &Report, path: &str, message: String, help: Option<String>) {
+        if let Some((place, key)) = self.find(path) {
+            report.warning(place, key, message, help);
+        }
+    }
+}
+
+/// Checks a machine as a whole, and decides what was left open.
+pub fn machine(hardware: &mut HardwareDraft, boot: &BootConfig, places: &Places, report: &Report) {
+    nodes(&hardware.plan, places, report);
+    disks(hardware, boot, places, report);
+    vm_disks(&hardware.plan, boot, places, report);
+    machine_features(&hardware.plan, boot, places, report);
+    memory(&hardware.plan, boot, places, report);
+    if let Err(error) = boot.validate() {
+        let fallback = duplicate_vm(boot, &error).unwrap_or_default();
+        places.report(report, &fallback, &error);
+    }
+}
+
+fn nodes(plan: &Hardware, places: &Places, report: &Report) {
+    if plan.nodes.len() > MAX_NODES {
+        let message = format!("{} nodes are too many, the emulated machine has at most {MAX_NODES}", plan.nodes.len());
+        places.error(report, &format!("node[{MAX_NODES}]"), message, None);
+    }
+    if plan.harts() > MAX_HARTS {
+        let message = format!("{} harts in all are too many, at most {MAX_HARTS} are possible", plan.harts());
+        places.error(report, "node[0].harts", message, None);
+    }
+    for (index, node) in plan.nodes.iter().enumerate() {
+        if !node.memory_mib.is_multiple_of(2) {
+            let message = format!("{} is not a multiple of 2", node.memory_mib);
+            places.error(report, &format!("node[{index}].memory_mib"), message, None);
+        }
+    }
+    let Some(rows) = &plan.distances else { return };
+    let count = plan.nodes.len();
+    if rows.len() != count || rows.iter().any(|row| row.len() != count) {
+        let message = format!("must have {count} rows of {count} numbers, one per node");
+        places.error(report, "distances", message, None);
+        return;
+    }
+    for (from, row) in rows.iter().enumerate() {
+        for (to, distance) in row.iter().enumerate() {
+            let is_possible = if from == to { *distance == 10 } else { *distance > 10 };
+            if !is_possible {
+                let message = format!("{distance} from node {from} to node {to} is not possible");
+                let help = Some("10 from a node to itself, 11 to 255 to others (255: no way)".into());
+                places.error(report, "distances", message, help);
+            }
+        }
+    }
+}
+
+fn disks(hardware: &mut HardwareDraft, boot: &BootConfig, places: &Places, report: &Report) {
+    for index in 0..hardware.plan.disks.len() {
+        let name = hardware.plan.disks[index].name.clone();
+        let path = format!("disk[{index}]");
+        if name.as_str().len() > MAX_DISK_NAME {
+            let message = format!("{:?} is too long for a disk, at most {MAX_DISK_NAME} characters fit", name.as_str());
+            places.error(report, &path, message, None);
+        }
+        if hardware.plan.disks[..index].iter().any(|other| other.name == name) {
+            places.error(report, &path, format!("{:?} is used twice", name.as_str()), None);
+        }
+        let all = boot.vms.iter().flat_map(|vm| &vm.disks);
+        let is_written = all.clone().any(|disk| disk.source == name && disk.mode == DiskMode::Persistent);
+        let disk = &mut hardware.plan.disks[index];
+        if hardware.undecided[index] {
+            // Only who writes to a file asks for it: machines can share images then.
+            disk.read_only = matches!(disk.backing, Backing::File { .. }) && !is_written;
+        } else if disk.read_only && is_written {
+            let message = format!("disk {:?} is mounted persistent by a VM", name.as_str());
+            let help = Some("leave read_only out, or mount it copy-on-write".into());
+            places.error(report, &format!("{path}.read_only"), message, help);
+        }
+    }
+}
+
+fn vm_disks(plan: &Hardware, boot: &BootConfig, places: &Places, report: &Report) {
+    for (index, vm) in boot.vms.iter().enumerate() {
+        for (place, disk) in vm.disks.iter().enumerate() {
+            if !plan.disks.iter().any(|known| known.name == disk.source) {
+                let help = hint(disk.source.as_str(), plan.disks.iter().map(|known| known.name.as_str()))
+                    .or_else(|| Some("describe it with [[disk]]".into()));
+                let message = format!("the machine has no disk {:?}", disk.source.as_str());
+                places.error(report, &format!("vms[{index}].disks[{place}].source"), message, help);
+            }
+        }
+    }
+}
+
+fn machine_features(plan: &Hardware, boot: &BootConfig, places: &Places, report: &Report) {
+    for (index, subnet) in boot.subnets.iter().enumerate() {
+        if subnet.gateway && !plan.uplink {
+            let help = Some("say [network] uplink = true".into());
+            let message = "the machine has no network card".to_owned();
+            places.error(report, &format!("subnets[{index}].gateway"), message, help);
+        }
+    }
+    for (index, vm) in boot.vms.iter().enumerate() {
+        if vm.interrupts == Interrupts::Aia && plan.interrupts == MachineInterrupts::Plic {
+            let message = format!("VM {:?} wants AIA, the machine has only a PLIC", vm.name.as_str());
+            let help = Some("say interrupts = \"auto\", or give the machine interrupts = \"aia\"".into());
+            places.error(report, &format!("vms[{index}]"), message, help);
+        }
+    }
+}
+
+/// Memory is given on demand, so that more may be promised than there is; that is worth a word.
+fn memory(plan: &Hardware, boot: &BootConfig, places: &Places, report: &Report) {
+    let total = plan.memory_mib();
+    let mut promised = 0;
+    for (index, vm) in boot.vms.iter().enumerate() {
+        let path = format!("vms[{index}].memory_mib");
+        let wanted = u64::from(vm.memory_mib);
+        if wanted > total {
+            places.error(report, &path, format!("{wanted} MiB are more than the machine has ({total} MiB)"), None);
+        }
+        promised += if vm.autostart { wanted } else { 0 };
+        if promised > total && promised - wanted <= total && wanted <= total {
+            let message =
+                format!("the VMs up to {:?} may use {promised} MiB, the machine has {total}", vm.name.as_str());
+            let help = Some("possible, as memory is given on demand; a VM stops when there is none left".into());
+            places.warning(report, &path, message, help);
+        }
+    }
+}
+
+/// The second VM of a name that is used twice: the contract names only the list.
+fn duplicate_vm(boot: &BootConfig, error: &SpecError) -> Option<String> {
+    let SpecProblem::Duplicate { name } = &error.problem else { return None };
+    let mut same = boot.vms.iter().enumerate().filter(|(_, vm)| vm.name.as_str() == name);
+    same.nth(1).map(|(index, _)| format!("vms[{index}]"))
+}
+
+fn help_for(problem: &SpecProblem) -> Option<String> {
+    match problem {
+        SpecProblem::NotMultiple { value, of } => {
+            let below = value - value % of;
+            Some(format!("{below} or {} would do", below + of))
+        }
+        SpecProblem::DiskShared { .. } => Some("mount it copy-on-write in both, or give each a partition".into()),
+        SpecProblem::UnknownSubnet { .. } => Some("describe it with [[subnet]]".into()),
+        SpecProblem::VirtioSlots { .. } => Some("leave out disks or nets, or say rng = false".into()),
+        SpecProblem::MulticastMac => Some("the first byte must be even, as in 02:00:00:00:00:01".into()),
+        _ => None,
+    }
+}

@@ -1,0 +1,265 @@
+//! Reading a machine file.
+
+use std::path::Path;
+use std::rc::Rc;
+
+use control::{BootConfig, LogLevel, MonitorOptions, Name, SubnetSpec};
+use toml::de::DeTable;
+
+use crate::check::{self, Places};
+use crate::modules::Modules;
+use crate::paths::Loader;
+use crate::plan::{Backing, DiskPlan, Hardware, ImageFormat, MachineInterrupts, MachinePlan, NodePlan};
+use crate::problem::{ConfigError, Place, Report, Source};
+use crate::reader::{Layer, Section};
+use crate::vm_file;
+
+/// Reads a machine file and all that it names.
+pub fn load(loader: &Loader, file: &Path) -> Result<MachinePlan, ConfigError> {
+    let report = Report::default();
+    let plan = vm_file::read_source(file, &report).and_then(|source| {
+        let table = vm_file::parse(&source, &report)?;
+        read(loader, &source, &table, &report)
+    });
+    let warnings = report.finish()?;
+    let plan = plan.expect("without an error there is a plan");
+    Ok(MachinePlan { warnings, ..plan })
+}
+
+fn read(loader: &Loader, source: &Rc<Source>, table: &DeTable<'_>, report: &Report) -> Option<MachinePlan> {
+    let place = Place { source: Rc::clone(source), span: 0..0 };
+    let layer = Layer { source: Rc::clone(source), table };
+    let top = Section::new(report, "", place, vec![layer]);
+    let mut places = Places::default();
+    places.note("", &top, None);
+    let name = name(&top);
+    let mut hardware = read_hardware(loader, &top, &mut places);
+    let subnets = read_subnets(&top, &mut places);
+    let options = read_options(&top, &mut places);
+    let mut modules = Modules::default();
+    let vms = read_vms(loader, &top, &mut modules, &mut places);
+    top.finish();
+    let mut boot = BootConfig::new(name?);
+    (boot.subnets, boot.vms, boot.options) = (subnets, vms, options);
+    if !report.has_errors() {
+        check::machine(&mut hardware, &boot, &places, report);
+    }
+    Some(MachinePlan {
+        name: boot.machine_name.clone(),
+        file: source.path.clone(),
+        hardware: hardware.plan,
+        boot,
+        modules: modules.into_files(),
+        warnings: Vec::new(),
+    })
+}
+
+/// The machine's name: what the file says, or the file's own.
+fn name(top: &Section<'_>) -> Option<Name> {
+    if let Some(name) = top.parsed::<Name>("name") {
+        return Some(name.value);
+    }
+    let stem = top.place().source.path.file_stem()?.to_str()?.to_owned();
+    let name = Name::new(stem).ok();
+    top.require("name", name, "for example name = \"demo\"")
+}
+
+/// The hardware while it is being checked.
+pub struct HardwareDraft {
+    pub plan: Hardware,
+    /// Which disks did not say whether they are read-only.
+    pub undecided: Vec<bool>,
+}
+
+fn read_hardware(loader: &Loader, top: &Section<'_>, places: &mut Places) -> HardwareDraft {
+    let nodes = read_nodes(top, places);
+    let mut disks = Vec::new();
+    let mut undecided = Vec::new();
+    for section in top.tables("disk") {
+        places.note(&format!("disk[{}]", disks.len()), &section, Some("name"));
+        places.note(&format!("disk[{}].read_only", disks.len()), &section, Some("read_only"));
+        let read_only = section.boolean("read_only").map(|at| at.value);
+        if let Some(disk) = read_disk(loader, &section, read_only.unwrap_or(false)) {
+            undecided.push(read_only.is_none());
+            disks.push(disk);
+        }
+        section.finish();
+    }
+    let uplink = top.table("network").is_some_and(|network| {
+        let uplink = network.boolean("uplink").is_none_or(|at| at.value);
+        network.finish();
+        uplink
+    });
+    let mut plan = Hardware {
+        cpu: "rva23s64".into(),
+        interrupts: MachineInterrupts::Aia { guest_files: 7 },
+        nodes,
+        distances: None,
+        disks,
+        uplink,
+        icount: false,
+        qemu: None,
+        monitor: None,
+        qemu_args: Vec::new(),
+    };
+    if let Some(section) = top.table("machine") {
+        read_machine(loader, &section, &mut plan, places);
+        section.finish();
+    }
+    HardwareDraft { plan, undecided }
+}
+
+fn read_machine(loader: &Loader, section: &Section<'_>, plan: &mut Hardware, places: &mut Places) {
+    if let Some(cpu) = section.string("cpu") {
+        // QEMU's option syntax: `rv64,h=true` is a model with properties.
+        if cpu.value.is_empty() || cpu.value.contains(char::is_whitespace) {
+            let help = Some("for example \"rva23s64\", \"max\" or \"rv64,h=true\"".to_owned());
+            section.error(&cpu.place, "cpu", "must be the name of a CPU model", help);
+        }
+        plan.cpu = cpu.value;
+    }
+    let guest_files = section.number("guest_files", 0..=7_u8);
+    let is_plic = section.choice("interrupts", &[("aia", false), ("plic", true)]).is_some_and(|at| at.value);
+    match (is_plic, guest_files) {
+        (true, Some(files)) => {
+            let help = Some("leave it out, or say interrupts = \"aia\"".to_owned());
+            section.error(&files.place, "guest_files", "a PLIC has no guest interrupt files", help);
+        }
+        (true, None) => plan.interrupts = MachineInterrupts::Plic,
+        (false, Some(files)) => plan.interrupts = MachineInterrupts::Aia { guest_files: files.value },
+        (false, None) => {}
+    }
+    places.note("distances", section, Some("distances"));
+    plan.distances = section.matrix("distances").map(|at| at.value);
+    plan.icount = section.boolean("icount").is_some_and(|at| at.value);
+    for (key, field) in [("qemu", &mut plan.qemu), ("monitor", &mut plan.monitor)] {
+        let Some(text) = section.string(key) else { continue };
+        *field = loader.resolve(section, key, &text.value, &text.place);
+        if let (Some(path), true) = (field.as_ref(), loader.check_files) {
+            loader.inspect(section, key, path, &text.place);
+        }
+    }
+    let args = section.strings("qemu_args").unwrap_or_default();
+    plan.qemu_args = args.into_iter().map(|at| at.value).collect();
+}
+
+fn read_nodes(top: &Section<'_>, places: &mut Places) -> Vec<NodePlan> {
+    let mut nodes = Vec::new();
+    let sections = top.tables("node");
+    if sections.is_empty() {
+        top.require::<()>("node", None, "a machine has at least one [[node]] with harts and memory_mib");
+    }
+    for section in sections {
+        for (field, key) in [("", None), (".harts", Some("harts")), (".memory_mib", Some("memory_mib"))] {
+            places.note(&format!("node[{}]{field}", nodes.len()), &section, key);
+        }
+        let harts = section.number("harts", 1..=64_u16).map(|at| at.value);
+        let harts = section.require("harts", harts, "for example harts = 2");
+        let memory = section.number("memory_mib", 64..=control::MAX_MEMORY_MIB).map(|at| at.value);
+        let memory = section.require("memory_mib", memory, "for example memory_mib = 2048");
+        section.finish();
+        if let (Some(harts), Some(memory_mib)) = (harts, memory) {
+            nodes.push(NodePlan { harts, memory_mib });
+        }
+    }
+    nodes
+}
+
+fn read_disk(loader: &Loader, section: &Section<'_>, read_only: bool) -> Option<DiskPlan> {
+    let name = section.parsed::<Name>("name").map(|at| at.value);
+    let name = section.require("name", name, "the name that VMs use for it");
+    let file = section.string("file");
+    let size = section.number("size_mib", 1..=16 * 1024 * 1024_u32);
+    let formats = [("raw", ImageFormat::Raw), ("qcow2", ImageFormat::Qcow2)];
+    let format = section.choice("format", &formats);
+    let backing = match (file, size) {
+        (Some(file), None) => {
+            let path = loader.resolve(section, "file", &file.value, &file.place)?;
+            let format = format.map_or(ImageFormat::Raw, |at| at.value);
+            if loader.check_files {
+                let (bytes, head) = loader.inspect(section, "file", &path, &file.place)?;
+                check_image(section, &file.place, format, bytes, &head);
+            }
+            Backing::File { path, format }
+        }
+        (None, Some(size)) => Backing::Scratch { size_mib: size.value },
+        (Some(_), Some(size)) => {
+            let help = Some("an image file has its own size: leave size_mib out".to_owned());
+            section.error(&size.place, "size_mib", "there is a file already", help);
+            return None;
+        }
+        (None, None) => {
+            return section.require("file", None, "say `file = ...`, or `size_mib = ...` for an empty disk");
+        }
+    };
+    Some(DiskPlan { name: name?, backing, read_only })
+}
+
+fn check_image(section: &Section<'_>, place: &Place, format: ImageFormat, bytes: u64, head: &[u8]) {
+    let is_qcow2 = head.starts_with(b"QFI\xfb");
+    match format {
+        ImageFormat::Raw if is_qcow2 => {
+            section.error(place, "file", "this is a qcow2 image", Some("say format = \"qcow2\"".into()));
+        }
+        ImageFormat::Qcow2 if !is_qcow2 => {
+            section.error(place, "file", "this is no qcow2 image", Some("leave format out if it is raw".into()));
+        }
+        ImageFormat::Raw if bytes == 0 || !bytes.is_multiple_of(512) => {
+            let message = format!("{bytes} bytes are no whole number of sectors (512 bytes)");
+            section.error(place, "file", message, None);
+        }
+        ImageFormat::Raw | ImageFormat::Qcow2 => {}
+    }
+}
+
+fn read_subnets(top: &Section<'_>, places: &mut Places) -> Vec<SubnetSpec> {
+    let mut subnets = Vec::new();
+    for section in top.tables("subnet") {
+        for (field, key) in [("", None), (".gateway", Some("gateway"))] {
+            places.note(&format!("subnets[{}]{field}", subnets.len()), &section, key);
+        }
+        let name = section.parsed::<Name>("name").map(|at| at.value);
+        let name = section.require("name", name, "for example name = \"lan\"");
+        let gateway = section.boolean("gateway").is_some_and(|at| at.value);
+        section.finish();
+        subnets.extend(name.map(|name| SubnetSpec { name, gateway }));
+    }
+    subnets
+}
+
+fn read_options(top: &Section<'_>, places: &mut Places) -> MonitorOptions {
+    let mut options = MonitorOptions::default();
+    let Some(section) = top.table("options") else { return options };
+    for key in ["time_slice_us", "disk_cache_mib", "console_kib"] {
+        places.note(&format!("options.{key}"), &section, Some(key));
+    }
+    let numbers = [
+        ("time_slice_us", &mut options.time_slice_us),
+        ("disk_cache_mib", &mut options.disk_cache_mib),
+        ("console_kib", &mut options.console_kib),
+    ];
+    for (key, field) in numbers {
+        *field = section.any_number(key).map_or(*field, |at| at.value);
+    }
+    options.trace = section.boolean("trace").is_some_and(|at| at.value);
+    let levels =
+        [("error", LogLevel::Error), ("warn", LogLevel::Warn), ("info", LogLevel::Info), ("debug", LogLevel::Debug)];
+    options.log = section.choice("log", &levels).map_or(options.log, |at| at.value);
+    section.finish();
+    options
+}
+
+fn read_vms(loader: &Loader, top: &Section<'_>, modules: &mut Modules, places: &mut Places) -> Vec<control::VmSpec> {
+    let sections = top.tables("vm");
+    let defaults = top.table("vm_defaults").map(|section| (section.place().clone(), section.into_layer()));
+    if let (true, Some((place, _))) = (sections.is_empty(), &defaults) {
+        top.report().warning(place, "vm_defaults", "there is no [[vm]] to inherit this", None);
+    }
+    let mut vms = Vec::new();
+    for section in sections {
+        let layer = defaults.as_ref().and_then(|(_, layer)| layer.clone());
+        vms.extend(vm_file::read_all(loader, section, layer, modules, places, vms.len()));
+    }
+    places.leave();
+    vms
+}

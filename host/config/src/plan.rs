@@ -1,0 +1,154 @@
+//! What a machine file amounts to.
+
+use std::path::PathBuf;
+
+use control::{BootConfig, Label, Name, VmSpec};
+
+use crate::problem::Problem;
+
+/// What a machine file amounts to.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct MachinePlan {
+    /// The machine's name.
+    pub name: Name,
+    /// The file that describes it.
+    pub file: PathBuf,
+    /// The machine to emulate.
+    pub hardware: Hardware,
+    /// What the monitor is told.
+    pub boot: BootConfig,
+    /// The files that go with it into the boot bundle.
+    pub modules: Vec<ModuleFile>,
+    /// What is possible but looks wrong.
+    pub warnings: Vec<Problem>,
+}
+
+/// The machine to emulate.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Hardware {
+    /// QEMU's name of the CPU model.
+    pub cpu: String,
+    /// Its interrupt controllers.
+    pub interrupts: MachineInterrupts,
+    /// Its nodes.
+    pub nodes: Vec<NodePlan>,
+    /// Distances between nodes, a row per node; `None` = QEMU's (10 local, 20 remote).
+    pub distances: Option<Vec<Vec<u8>>>,
+    /// Its disks.
+    pub disks: Vec<DiskPlan>,
+    /// Whether it has a network card with a way to the outside.
+    pub uplink: bool,
+    /// Whether time counts instructions (deterministic, and one host thread for all harts).
+    pub icount: bool,
+    /// The emulator; `None` = `qemu-system-riscv64` in `PATH`.
+    pub qemu: Option<PathBuf>,
+    /// The monitor's image; `None` = the caller knows it.
+    pub monitor: Option<PathBuf>,
+    /// Further arguments for the emulator, as they are.
+    pub qemu_args: Vec<String>,
+}
+
+impl Hardware {
+    /// All harts.
+    #[must_use]
+    pub fn harts(&self) -> u32 {
+        self.nodes.iter().map(|node| u32::from(node.harts)).sum()
+    }
+
+    /// All memory, in MiB.
+    #[must_use]
+    pub fn memory_mib(&self) -> u64 {
+        self.nodes.iter().map(|node| u64::from(node.memory_mib)).sum()
+    }
+}
+
+/// The interrupt controllers of the machine.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum MachineInterrupts {
+    /// APLIC and IMSICs.
+    Aia {
+        /// Guest interrupt files per hart, 0 to 7.
+        guest_files: u8,
+    },
+    /// A PLIC.
+    Plic,
+}
+
+/// A node of the machine.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct NodePlan {
+    /// Its harts.
+    pub harts: u16,
+    /// Its memory in MiB.
+    pub memory_mib: u32,
+}
+
+/// A disk of the machine.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct DiskPlan {
+    /// Its name: the serial that the monitor sees.
+    pub name: Name,
+    /// Where its data is.
+    pub backing: Backing,
+    /// Whether writes are refused.
+    pub read_only: bool,
+}
+
+/// Where a disk's data is.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Backing {
+    /// In an image file.
+    File {
+        /// The file.
+        path: PathBuf,
+        /// Its format.
+        format: ImageFormat,
+    },
+    /// Nowhere: empty at first, and gone with the machine.
+    Scratch {
+        /// Its size in MiB.
+        size_mib: u32,
+    },
+}
+
+/// Format of a disk image.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ImageFormat {
+    /// The bytes as they are.
+    Raw,
+    /// QEMU's copy-on-write format.
+    Qcow2,
+}
+
+impl ImageFormat {
+    /// QEMU's name of it.
+    #[must_use]
+    pub const fn driver(self) -> &'static str {
+        match self {
+            Self::Raw => "raw",
+            Self::Qcow2 => "qcow2",
+        }
+    }
+}
+
+/// A file that the monitor gets under a name.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ModuleFile {
+    /// The name that VM descriptions use. It tells the file's identity: another path or content has another name.
+    pub label: Label,
+    /// The file.
+    pub path: PathBuf,
+    /// Its size in bytes.
+    pub bytes: u64,
+}
+
+/// What a VM file amounts to.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct VmPlan {
+    /// The VM.
+    pub spec: VmSpec,
+    /// The files that it boots from.
+    pub modules: Vec<ModuleFile>,
+    /// What is possible but looks wrong.
+    pub warnings: Vec<Problem>,
+}

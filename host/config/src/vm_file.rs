@@ -1,0 +1,341 @@
+//! Reading a VM: `[[vm]]` of a machine file, the file that it names, and the defaults.
+
+use std::path::Path;
+use std::rc::Rc;
+
+use control::{
+    Boot, DEFAULT_MTU, DiskMode, DiskSpec, Interrupts, Label, MacAddress, Name, NetSpec, OnCrash, Pages, VmSpec,
+};
+use toml::de::DeTable;
+
+use crate::check::Places;
+use crate::modules::{ModuleKind, Modules};
+use crate::paths::{Loader, plain};
+use crate::plan::VmPlan;
+use crate::problem::{ConfigError, Place, Report, Source};
+use crate::reader::{At, Layer, Section};
+
+/// Most VMs that one `[[vm]]` may stand for.
+const MAX_COUNT: u16 = 64;
+
+/// Reads a file with one VM.
+pub fn load(loader: &Loader, file: &Path, name: Option<&Name>) -> Result<VmPlan, ConfigError> {
+    let report = Report::default();
+    let mut modules = Modules::default();
+    let mut spec = None;
+    if let Some(source) = read_source(file, &report)
+        && let Some(table) = parse(&source, &report)
+    {
+        let layer = Layer { source: Rc::clone(&source), table: &table };
+        let section = Section::new(&report, "", Place { source: Rc::clone(&source), span: 0..0 }, vec![layer]);
+        let mut places = Places::default();
+        let reader = VmReader { loader, section: &section, modules: &mut modules, places: &mut places };
+        spec = reader.read(name, None);
+        section.finish();
+        if let (Some(spec), false) = (&spec, report.has_errors())
+            && let Err(error) = spec.validate()
+        {
+            places.report(&report, "", &error);
+        }
+    }
+    let warnings = report.finish()?;
+    let spec = spec.expect("without an error there is a VM");
+    Ok(VmPlan { spec, modules: modules.into_files(), warnings })
+}
+
+/// Reads the VMs that one `[[vm]]` stands for. Their places are noted under `vms[N]`, counted from `first`.
+pub fn read_all(
+    loader: &Loader,
+    section: Section<'_>,
+    defaults: Option<Layer<'_>>,
+    modules: &mut Modules,
+    places: &mut Places,
+    first: usize,
+) -> Vec<VmSpec> {
+    let count = section.number("count", 1..=MAX_COUNT);
+    let file = section.string("file");
+    let source = file.as_ref().and_then(|file| included(loader, &section, file));
+    let table = source.as_ref().and_then(|source| parse(source, section.report()));
+    // From here on it also reads tables that live no longer than this function.
+    let mut section = section;
+    if let (Some(source), Some(table)) = (&source, &table) {
+        inherit(&mut section, Layer { source: Rc::clone(source), table });
+    }
+    if let Some(defaults) = defaults {
+        inherit(&mut section, defaults);
+    }
+    check_replicas(&section, count.as_ref());
+    let numbers = 1..=count.as_ref().map_or(1, |count| count.value);
+    let mut specs = Vec::new();
+    for number in numbers {
+        places.enter(format!("vms[{}]", first + specs.len()));
+        let reader = VmReader { loader, section: &section, modules, places };
+        specs.extend(reader.read(None, Some(number)));
+    }
+    section.finish();
+    specs
+}
+
+/// `file` and `count` say what a `[[vm]]` stands for; to inherit them would make no sense.
+fn inherit<'a>(section: &mut Section<'a>, layer: Layer<'a>) {
+    for (key, value) in layer.table {
+        if matches!(key.get_ref().as_ref(), "file" | "count") {
+            let place = Place { source: Rc::clone(&layer.source), span: value.span() };
+            let help = Some("say it in the [[vm]] itself".to_owned());
+            section.error(&place, key.get_ref(), "cannot be inherited", help);
+        }
+    }
+    section.inherit(layer);
+}
+
+/// What several VMs cannot have in common.
+fn check_replicas(section: &Section<'_>, count: Option<&At<u16>>) {
+    let Some(count) = count.filter(|count| count.value > 1) else { return };
+    let name = section.string("name");
+    if name.is_some_and(|name| !name.value.contains("{n}")) {
+        let help = Some("for example name = \"build-{n}\" gives build-1, build-2, ...".to_owned());
+        section.error(&count.place, "count", "several VMs need `{n}` in their name", help);
+    }
+    for net in section.tables("net") {
+        if let Some(mac) = net.string("mac") {
+            let help = Some("leave it out: each gets an address of its own".to_owned());
+            net.error(&mac.place, "mac", "several VMs cannot have one address", help);
+        }
+    }
+}
+
+fn included(loader: &Loader, section: &Section<'_>, file: &At<String>) -> Option<Rc<Source>> {
+    let path = loader.resolve(section, "file", &file.value, &file.place)?;
+    match std::fs::read_to_string(&path) {
+        Ok(text) => Some(Rc::new(Source { path, text })),
+        Err(error) => {
+            section.error(&file.place, "file", format!("{}: {}", path.display(), plain(&error)), None);
+            None
+        }
+    }
+}
+
+/// Reads a whole file.
+pub fn read_source(file: &Path, report: &Report) -> Option<Rc<Source>> {
+    match std::fs::read_to_string(file) {
+        Ok(text) => Some(Rc::new(Source { path: file.to_owned(), text })),
+        Err(error) => {
+            report.file_error(file, plain(&error), None);
+            None
+        }
+    }
+}
+
+/// Takes a file apart.
+pub fn parse<'a>(source: &'a Rc<Source>, report: &Report) -> Option<DeTable<'a>> {
+    match DeTable::parse(&source.text) {
+        Ok(table) => Some(table.into_inner()),
+        Err(error) => {
+            let span = error.span().unwrap_or(0..0);
+            let place = Place { source: Rc::clone(source), span };
+            report.error(&place, "", error.message().lines().collect::<Vec<_>>().join(", "), None);
+            None
+        }
+    }
+}
+
+/// Reads one VM.
+struct VmReader<'r, 's> {
+    loader: &'r Loader,
+    section: &'r Section<'s>,
+    modules: &'r mut Modules,
+    places: &'r mut Places,
+}
+
+impl VmReader<'_, '_> {
+    fn read(mut self, name: Option<&Name>, number: Option<u16>) -> Option<VmSpec> {
+        self.places.note("", self.section, None);
+        for (field, key) in [("ports", "ports"), ("disks", "disk"), ("nets", "net"), ("memory_mib", "memory_mib")] {
+            self.places.note(field, self.section, Some(key));
+        }
+        for key in ["vcpus", "weight"] {
+            self.places.note(key, self.section, Some(key));
+        }
+        self.places.note("boot.cmdline", self.section, Some("cmdline"));
+        let given = self.name(number);
+        let name = name.cloned().or(given);
+        let vcpus = self.section.any_number("vcpus").map_or(1, |at| at.value);
+        let memory = self.section.any_number("memory_mib").map(|at| at.value);
+        let memory = self.section.require("memory_mib", memory, "for example memory_mib = 512");
+        let words = Words { name: name.as_ref().map_or("", Name::as_str).to_owned(), number };
+        let boot = self.boot(&words);
+        let disks = self.disks(&words);
+        let nets = self.nets();
+        let mut spec = VmSpec::new(name?, vcpus, memory?, boot?);
+        spec.disks = disks;
+        spec.nets = nets;
+        self.rest(&mut spec);
+        Some(spec)
+    }
+
+    fn name(&self, number: Option<u16>) -> Option<Name> {
+        let template = self.section.string("name");
+        let template = match number {
+            Some(_) => self.section.require("name", template, "for example name = \"debian\"")?,
+            None => template.or_else(|| self.name_of_file())?,
+        };
+        let text = Words { name: String::new(), number }.fill(&template.value);
+        match Name::new(text) {
+            Ok(name) => Some(name),
+            Err(error) => {
+                self.section.error(&template.place, "name", format!("{:?}: {error}", template.value), None);
+                None
+            }
+        }
+    }
+
+    /// A VM in a file of its own is named after it, if it says nothing else.
+    fn name_of_file(&self) -> Option<At<String>> {
+        let place = self.section.place().clone();
+        let value = place.source.path.file_stem()?.to_str()?.to_owned();
+        Some(At { value, place })
+    }
+
+    fn boot(&mut self, words: &Words) -> Option<Boot> {
+        let kernel = self.section.string("kernel");
+        let initrd = self.section.string("initrd");
+        let cmdline = self.section.string("cmdline");
+        let firmware = self.section.string("firmware");
+        match (kernel, firmware) {
+            (Some(kernel), None) => {
+                let kernel = self.module("kernel", &kernel, ModuleKind::Kernel);
+                let initrd = match initrd {
+                    Some(initrd) => Some(self.module("initrd", &initrd, ModuleKind::Initrd)?),
+                    None => None,
+                };
+                let cmdline = cmdline.map_or_else(|| "console=ttyS0".to_owned(), |text| words.fill(&text.value));
+                Some(Boot::Kernel { kernel: kernel?, initrd, cmdline })
+            }
+            (None, Some(firmware)) => {
+                for (key, value) in [("initrd", &initrd), ("cmdline", &cmdline)] {
+                    if let Some(value) = value {
+                        let help = Some("the firmware finds its own on the disk".to_owned());
+                        self.section.error(&value.place, key, "goes with a kernel, not with a firmware", help);
+                    }
+                }
+                Some(Boot::Firmware { module: self.module("firmware", &firmware, ModuleKind::Firmware)? })
+            }
+            (Some(_), Some(firmware)) => {
+                let help = Some("a VM boots either a kernel or a firmware".to_owned());
+                self.section.error(&firmware.place, "firmware", "there is a kernel already", help);
+                None
+            }
+            (None, None) => {
+                let help = "say `kernel = \"cache:kernel/Image\"`, or `firmware = ...` to boot from a disk";
+                self.section.require("kernel", None, help)
+            }
+        }
+    }
+
+    fn module(&mut self, key: &'static str, text: &At<String>, kind: ModuleKind) -> Option<Label> {
+        self.modules.add(self.loader, self.section, key, text, kind)
+    }
+
+    fn disks(&mut self, words: &Words) -> Vec<DiskSpec> {
+        let mut disks = Vec::new();
+        for section in self.section.tables("disk") {
+            for (field, key) in [("", None), (".name", Some("name")), (".source", Some("source"))] {
+                self.places.note(&format!("disks[{}]{field}", disks.len()), &section, key);
+            }
+            self.places.note(&format!("disks[{}].partition", disks.len()), &section, Some("partition"));
+            disks.extend(read_disk(&section, words));
+            section.finish();
+        }
+        disks
+    }
+
+    fn nets(&mut self) -> Vec<NetSpec> {
+        let mut nets = Vec::new();
+        for section in self.section.tables("net") {
+            for (field, key) in [("", None), (".subnet", Some("subnet")), (".mac", Some("mac")), (".mtu", Some("mtu"))]
+            {
+                self.places.note(&format!("nets[{}]{field}", nets.len()), &section, key);
+            }
+            nets.extend(read_net(&section));
+            section.finish();
+        }
+        nets
+    }
+
+    /// What has a default.
+    fn rest(&self, spec: &mut VmSpec) {
+        fn set<T>(field: &mut T, value: Option<At<T>>) {
+            if let Some(value) = value {
+                *field = value.value;
+            }
+        }
+        let section = self.section;
+        set(&mut spec.rng, section.boolean("rng"));
+        set(&mut spec.balloon, section.boolean("balloon"));
+        set(&mut spec.autostart, section.boolean("autostart"));
+        set(&mut spec.weight, section.any_number("weight"));
+        let interrupts = [("auto", Interrupts::Auto), ("aia", Interrupts::Aia), ("plic", Interrupts::Plic)];
+        set(&mut spec.interrupts, section.choice("interrupts", &interrupts));
+        set(&mut spec.pages, section.choice("pages", &[("large", Pages::Large), ("base", Pages::Base)]));
+        set(&mut spec.on_crash, section.choice("on_crash", &[("stop", OnCrash::Stop), ("reset", OnCrash::Reset)]));
+        if let Some(ports) = section.strings("ports") {
+            spec.ports = ports.iter().filter_map(|port| self.port(port)).collect();
+        }
+    }
+
+    fn port(&self, text: &At<String>) -> Option<Label> {
+        match Label::new(text.value.clone()) {
+            Ok(label) => Some(label),
+            Err(error) => {
+                self.section.error(&text.place, "ports", format!("{:?}: {error}", text.value), None);
+                None
+            }
+        }
+    }
+}
+
+fn read_disk(section: &Section<'_>, words: &Words) -> Option<DiskSpec> {
+    let source = section.string("source");
+    let source = section.require("source", source, "the name of one of the machine's disks");
+    let source = source.and_then(|text| match Name::new(words.fill(&text.value)) {
+        Ok(name) => Some(name),
+        Err(error) => {
+            section.error(&text.place, "source", format!("{:?}: {error}", text.value), None);
+            None
+        }
+    });
+    let name = section.parsed::<Name>("name").map(|at| at.value);
+    let partition = section.string("partition").map(|at| at.value);
+    let modes = [
+        ("copy-on-write", DiskMode::CopyOnWrite),
+        ("persistent", DiskMode::Persistent),
+        ("read-only", DiskMode::ReadOnly),
+    ];
+    let mode = section.choice("mode", &modes).map_or(DiskMode::CopyOnWrite, |at| at.value);
+    let source = source?;
+    Some(DiskSpec { name: name.unwrap_or_else(|| source.clone()), source, partition, mode })
+}
+
+fn read_net(section: &Section<'_>) -> Option<NetSpec> {
+    let subnet = section.parsed::<Name>("subnet").map(|at| at.value);
+    let subnet = section.require("subnet", subnet, "the name of one of the machine's subnets");
+    let mac = section.parsed::<MacAddress>("mac").map(|at| at.value);
+    let mtu = section.any_number("mtu").map_or(DEFAULT_MTU, |at| at.value);
+    Some(NetSpec { subnet: subnet?, mac, mtu })
+}
+
+/// What `{name}` and `{n}` stand for in a VM's texts.
+struct Words {
+    name: String,
+    number: Option<u16>,
+}
+
+impl Words {
+    fn fill(&self, text: &str) -> String {
+        let text = text.replace("{name}", &self.name);
+        match self.number {
+            Some(number) => text.replace("{n}", &number.to_string()),
+            None => text,
+        }
+    }
+}

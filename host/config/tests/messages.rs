@@ -1,0 +1,253 @@
+//! Wrong descriptions and the whole messages that they get.
+
+use std::fs;
+use std::path::Path;
+
+use config::{ConfigError, Loader, MachinePlan};
+
+/// A good machine to make wrong.
+const GOOD: &str = r#"name = "test"
+
+[[node]]
+harts = 2
+memory_mib = 1024
+
+[[disk]]
+name = "debian"
+file = "debian.img"
+
+[[subnet]]
+name = "lan"
+
+[[vm]]
+name = "one"
+vcpus = 2
+memory_mib = 256
+kernel = "Image"
+disk = [{ source = "debian" }]
+net = [{ subnet = "lan" }]
+"#;
+
+fn load(dir: &Path, text: &str) -> Result<MachinePlan, ConfigError> {
+    let file = dir.join("m.toml");
+    fs::write(&file, text).expect("the directory is writable");
+    Loader { cache: Some("cache".into()), check_files: false }.load(&file)
+}
+
+/// The message for `text`, without the directory.
+#[track_caller]
+fn message(text: &str) -> String {
+    let dir = tempfile::tempdir().expect("a temporary directory");
+    let error = load(dir.path(), text).expect_err("it is wrong");
+    error.to_string().replace(&format!("{}/", dir.path().display()), "")
+}
+
+/// The message for the good machine with a change.
+#[track_caller]
+fn changed(from: &str, to: &str) -> String {
+    assert!(GOOD.contains(from), "{from:?} is not in the good machine");
+    message(&GOOD.replacen(from, to, 1))
+}
+
+#[test]
+fn the_good_machine_is_good() {
+    let dir = tempfile::tempdir().expect("a temporary directory");
+    let plan = load(dir.path(), GOOD).unwrap_or_else(|error| panic!("{error:#}"));
+    assert_eq!(plan.warnings, []);
+}
+
+#[test]
+fn syntax() {
+    assert_eq!(changed("vcpus = 2", "vcpus = = 2"), "m.toml:16:9: error: extra `=`, expected nothing");
+}
+
+#[test]
+fn unknown_keys() {
+    assert_eq!(
+        changed("vcpus = 2", "vcpu = 2"),
+        "m.toml:16:1: error: vm.vcpu: unknown key\n  help: did you mean `vcpus`?"
+    );
+    assert_eq!(
+        changed("harts = 2", "harts = 2\ncolour = 1"),
+        "m.toml:5:1: error: node.colour: unknown key\n  help: possible are `harts`, `memory_mib`"
+    );
+    assert_eq!(
+        changed("[[subnet]]", "[[subnets]]"),
+        "m.toml:11:3: error: subnets: unknown key\n  help: did you mean `subnet`?"
+    );
+}
+
+#[test]
+fn types_and_ranges() {
+    assert_eq!(changed("vcpus = 2", "vcpus = 33"), "m.toml:16:9: error: vm.vcpus: 33 is not in 1 to 32");
+    assert_eq!(changed("vcpus = 2", "vcpus = -1"), "m.toml:16:9: error: vm.vcpus: -1 is out of range");
+    assert_eq!(
+        changed("vcpus = 2", "vcpus = \"2\""),
+        "m.toml:16:9: error: vm.vcpus: must be a whole number, this is a string"
+    );
+    assert_eq!(
+        changed("memory_mib = 256", "memory_mib = 257"),
+        "m.toml:17:14: error: vm.memory_mib: 257 is not a multiple of 2\n  help: 256 or 258 would do"
+    );
+    assert_eq!(changed("harts = 2", "harts = 0"), "m.toml:4:9: error: node.harts: 0 is not in 1 to 64");
+    assert_eq!(
+        changed("[[node]]", "[node]"),
+        "m.toml:3:1: error: node: is table, not an array of tables\n  help: write [[node]]"
+    );
+}
+
+#[test]
+fn missing_keys() {
+    assert_eq!(
+        changed("memory_mib = 256\n", ""),
+        "m.toml:14:1: error: vm.memory_mib: is missing\n  help: for example memory_mib = 512"
+    );
+    assert_eq!(
+        changed("kernel = \"Image\"\n", ""),
+        "m.toml:14:1: error: vm.kernel: is missing\n  \
+         help: say `kernel = \"cache:kernel/Image\"`, or `firmware = ...` to boot from a disk"
+    );
+    assert_eq!(
+        message("name = \"a\"\n"),
+        "m.toml:1:1: error: node: is missing\n  \
+         help: a machine has at least one [[node]] with harts and memory_mib"
+    );
+}
+
+#[test]
+fn names() {
+    assert_eq!(
+        changed("name = \"one\"", "name = \"One\""),
+        "m.toml:15:8: error: vm.name: \"One\": a name has only a-z, 0-9 and '-', not 'O'"
+    );
+    assert_eq!(
+        changed("[[vm]]", "[[vm]]\nname = \"one\"\nmemory_mib = 64\nkernel = \"Image\"\n[[vm]]"),
+        "m.toml:18:1: error: vm: \"one\" is used twice"
+    );
+    assert_eq!(
+        changed("subnet = \"lan\"", "subnet = \"wan\""),
+        "m.toml:20:19: error: vm.net.subnet: there is no subnet \"wan\"\n  help: describe it with [[subnet]]"
+    );
+    assert_eq!(
+        changed("source = \"debian\"", "source = \"debain\""),
+        "m.toml:19:20: error: vm.disk.source: the machine has no disk \"debain\"\n  help: did you mean `debian`?"
+    );
+}
+
+#[test]
+fn choices() {
+    assert_eq!(
+        changed("{ source = \"debian\" }", "{ source = \"debian\", mode = \"copyonwrite\" }"),
+        "m.toml:19:37: error: vm.disk.mode: \"copyonwrite\" is not known here\n  \
+         help: did you mean `copy-on-write`?"
+    );
+    assert_eq!(
+        changed("vcpus = 2", "interrupts = \"pic\""),
+        "m.toml:16:14: error: vm.interrupts: \"pic\" is not known here\n  help: did you mean `plic`?"
+    );
+}
+
+#[test]
+fn a_persistent_disk_has_one_user() {
+    let two = GOOD.replace("source = \"debian\"", "source = \"debian\", mode = \"persistent\"")
+        + "[[vm]]\nname = \"two\"\nmemory_mib = 64\nkernel = \"Image\"\ndisk = [{ source = \"debian\" }]\n";
+    assert_eq!(
+        message(&two),
+        "m.toml:25:20: error: vm.disk.source: disk \"debian\" cannot be shared with \"one\": \
+         one of them mounts it persistent\n  help: mount it copy-on-write in both, or give each a partition"
+    );
+    let read_only = GOOD
+        .replace("source = \"debian\"", "source = \"debian\", mode = \"persistent\"")
+        .replace("file = \"debian.img\"", "file = \"debian.img\"\nread_only = true");
+    assert_eq!(
+        message(&read_only),
+        "m.toml:10:13: error: disk.read_only: disk \"debian\" is mounted persistent by a VM\n  \
+         help: leave read_only out, or mount it copy-on-write"
+    );
+}
+
+#[test]
+fn the_machine_must_have_what_vms_want() {
+    assert_eq!(
+        changed("memory_mib = 256", "memory_mib = 2048"),
+        "m.toml:17:14: error: vm.memory_mib: 2048 MiB are more than the machine has (1024 MiB)"
+    );
+    assert_eq!(
+        changed("name = \"lan\"", "name = \"lan\"\ngateway = true"),
+        "m.toml:13:11: error: subnet.gateway: the machine has no network card\n  help: say [network] uplink = true"
+    );
+    let aia = GOOD.replace("[[node]]", "[machine]\ninterrupts = \"plic\"\n[[node]]");
+    assert_eq!(
+        message(&aia.replace("vcpus = 2", "interrupts = \"aia\"")),
+        "m.toml:16:1: error: vm: VM \"one\" wants AIA, the machine has only a PLIC\n  \
+         help: say interrupts = \"auto\", or give the machine interrupts = \"aia\""
+    );
+}
+
+#[test]
+fn kernel_or_firmware() {
+    assert_eq!(
+        changed("kernel = \"Image\"", "kernel = \"Image\"\nfirmware = \"u-boot.bin\""),
+        "m.toml:19:12: error: vm.firmware: there is a kernel already\n  \
+         help: a VM boots either a kernel or a firmware"
+    );
+    assert_eq!(
+        changed("kernel = \"Image\"", "firmware = \"u-boot.bin\"\ncmdline = \"quiet\""),
+        "m.toml:19:11: error: vm.cmdline: goes with a kernel, not with a firmware\n  \
+         help: the firmware finds its own on the disk"
+    );
+}
+
+#[test]
+fn distances() {
+    let two = |matrix: &str| {
+        GOOD.replace("[[disk]]", "[[node]]\nharts = 1\nmemory_mib = 64\n[[disk]]")
+            .replace("[[node]]\nharts = 2", &format!("[machine]\ndistances = {matrix}\n[[node]]\nharts = 2"))
+    };
+    assert_eq!(
+        message(&two("[[10]]")),
+        "m.toml:4:13: error: machine.distances: must have 2 rows of 2 numbers, one per node"
+    );
+    assert_eq!(
+        message(&two("[[10, 10], [20, 10]]")),
+        "m.toml:4:13: error: machine.distances: 10 from node 0 to node 1 is not possible\n  \
+         help: 10 from a node to itself, 11 to 255 to others (255: no way)"
+    );
+    let dir = tempfile::tempdir().expect("a temporary directory");
+    let plan = load(dir.path(), &two("[[10, 30], [20, 10]]")).expect("it is good");
+    assert_eq!(plan.hardware.distances, Some(vec![vec![10, 30], vec![20, 10]]));
+}
+
+#[test]
+fn several_vms_from_one() {
+    assert_eq!(
+        changed("name = \"one\"", "name = \"one\"\ncount = 2"),
+        "m.toml:16:9: error: vm.count: several VMs need `{n}` in their name\n  \
+         help: for example name = \"build-{n}\" gives build-1, build-2, ..."
+    );
+    assert_eq!(
+        changed("name = \"one\"", "name = \"one-{n}\"\ncount = 100"),
+        "m.toml:16:9: error: vm.count: 100 is not in 1 to 64"
+    );
+}
+
+#[test]
+fn all_problems_are_told_at_once() {
+    let text = GOOD.replace("harts = 2", "harts = 0").replace("vcpus = 2", "vcups = 2");
+    assert_eq!(message(&text).matches("error:").count(), 2);
+}
+
+#[test]
+fn the_long_form_shows_the_line() {
+    let dir = tempfile::tempdir().expect("a temporary directory");
+    let error = load(dir.path(), &GOOD.replace("vcpus = 2", "vcpus = 33")).expect_err("it is wrong");
+    let text = format!("{error:#}").replace(&format!("{}/", dir.path().display()), "");
+    assert_eq!(text, "m.toml:16:9: error: vm.vcpus: 33 is not in 1 to 32\n 16 | vcpus = 33\n    |         ^^");
+}
+
+#[test]
+fn a_missing_file() {
+    let dir = tempfile::tempdir().expect("a temporary directory");
+    let error = Loader::from_env().load(&dir.path().join("no.toml")).expect_err("it is not there");
+    assert!(error.to_string().ends_with("no.toml: error: no such file or directory"), "{error}");
+}

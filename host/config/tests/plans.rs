@@ -1,0 +1,176 @@
+//! Good descriptions and what becomes of them.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use config::{Backing, ConfigError, ImageFormat, Loader, MachineInterrupts, MachinePlan};
+use control::{Boot, DiskMode, Name, VmSpec};
+
+struct Place(tempfile::TempDir);
+
+impl Place {
+    fn new() -> Self {
+        Self(tempfile::tempdir().expect("a temporary directory"))
+    }
+
+    fn write(&self, name: &str, content: impl AsRef<[u8]>) -> PathBuf {
+        let path = self.path().join(name);
+        fs::create_dir_all(path.parent().expect("it is in the directory")).expect("it is writable");
+        fs::write(&path, content).expect("it is writable");
+        path
+    }
+
+    fn path(&self) -> &Path {
+        self.0.path()
+    }
+
+    fn loader(&self) -> Loader {
+        Loader { cache: Some(self.path().join("cache")), check_files: true }
+    }
+
+    fn load(&self, text: &str) -> Result<MachinePlan, ConfigError> {
+        self.loader().load(&self.write("m.toml", text))
+    }
+
+    /// A file that looks like a kernel.
+    fn kernel(&self, name: &str) -> PathBuf {
+        let mut image = [0; 64];
+        image[56..60].copy_from_slice(b"RSC\x05");
+        self.write(name, image)
+    }
+}
+
+fn cmdline(vm: &VmSpec) -> &str {
+    match &vm.boot {
+        Boot::Kernel { cmdline, .. } => cmdline,
+        Boot::Firmware { .. } => panic!("there is a kernel"),
+    }
+}
+
+const NODE: &str = "[[node]]\nharts = 2\nmemory_mib = 1024\n";
+
+#[test]
+fn defaults_are_inherited_and_overridden() {
+    let place = Place::new();
+    place.kernel("cache/kernel/Image");
+    place.write("debian.img", [0; 512]);
+    let plan = place
+        .load(&format!(
+            r#"{NODE}
+            [[disk]]
+            name = "debian"
+            file = "debian.img"
+            [vm_defaults]
+            vcpus = 2
+            memory_mib = 128
+            kernel = "cache:kernel/Image"
+            cmdline = "console=ttyS0 host={{name}} index={{n}}"
+            disk = [{{ name = "root", source = "debian", partition = "root" }}]
+            [[vm]]
+            name = "build-{{n}}"
+            count = 2
+            [[vm]]
+            name = "big"
+            vcpus = 8
+            disk = []
+            "#
+        ))
+        .unwrap_or_else(|error| panic!("{error:#}"));
+    assert_eq!(plan.name.as_str(), "m");
+    let names: Vec<_> = plan.boot.vms.iter().map(|vm| vm.name.as_str()).collect();
+    assert_eq!(names, ["build-1", "build-2", "big"]);
+    assert_eq!(cmdline(&plan.boot.vms[1]), "console=ttyS0 host=build-2 index=2");
+    assert_eq!(plan.boot.vms.iter().map(|vm| vm.vcpus).collect::<Vec<_>>(), [2, 2, 8]);
+    assert_eq!(plan.boot.vms[0].disks[0].mode, DiskMode::CopyOnWrite);
+    assert_eq!(plan.boot.vms[0].disks[0].partition.as_deref(), Some("root"));
+    assert!(plan.boot.vms[2].disks.is_empty());
+    assert_eq!(plan.modules.len(), 1, "three VMs share one kernel");
+    assert_eq!(plan.modules[0].path, place.path().join("cache/kernel/Image"));
+    assert!(plan.modules[0].label.as_str().starts_with("Image."));
+    assert!(plan.hardware.disks[0].read_only, "nobody writes it");
+    plan.boot.to_bytes().expect("the monitor takes it");
+}
+
+#[test]
+fn a_vm_may_have_a_file_of_its_own() {
+    let place = Place::new();
+    place.kernel("vms/Image");
+    place.write("vms/router.toml", "name = \"router\"\nmemory_mib = 64\nkernel = \"Image\"\nvcpus = 4\n");
+    let text = format!("{NODE}[vm_defaults]\nweight = 7\n[[vm]]\nfile = \"vms/router.toml\"\nvcpus = 1\n");
+    let plan = place.load(&text).unwrap_or_else(|error| panic!("{error:#}"));
+    let vm = &plan.boot.vms[0];
+    assert_eq!((vm.name.as_str(), vm.vcpus, vm.memory_mib, vm.weight), ("router", 1, 64, 7));
+    // Paths in it count from it.
+    assert_eq!(plan.modules[0].path, place.path().join("vms/Image"));
+    // The same file makes a VM while the machine runs.
+    let lone = place.loader().load_vm(&place.path().join("vms/router.toml"), None).expect("it is good");
+    assert_eq!((lone.spec.name.as_str(), lone.spec.vcpus), ("router", 4));
+    assert_eq!(lone.modules, plan.modules);
+    let other = Name::new("other").expect("a good name");
+    let named = place.loader().load_vm(&place.path().join("vms/router.toml"), Some(&other)).expect("it is good");
+    assert_eq!(named.spec.name, other);
+}
+
+#[test]
+fn a_vm_file_has_no_count_and_its_errors_have_lines() {
+    let place = Place::new();
+    place.kernel("Image");
+    let file = place.write("a.toml", "memory_mib = 64\nkernel = \"Image\"\nvcpus = 99\ncount = 2\n");
+    let error = place.loader().load_vm(&file, None).expect_err("it is wrong");
+    assert!(error.to_string().contains("a.toml:4:1: error: count: unknown key"), "{error}");
+    let file = place.write("a.toml", "memory_mib = 64\nkernel = \"Image\"\nvcpus = 99\n");
+    let error = place.loader().load_vm(&file, None).expect_err("it is wrong");
+    assert!(error.to_string().contains("a.toml:3:9: error: vcpus: 99 is not in 1 to 32"), "{error}");
+}
+
+#[test]
+fn the_machine_section() {
+    let place = Place::new();
+    let plan = place
+        .load(&format!(
+            "name = \"x\"\n[machine]\ncpu = \"max\"\ninterrupts = \"plic\"\nicount = true\nqemu_args = [\"-s\"]\n\
+             [network]\n[options]\ntime_slice_us = 2000\ntrace = true\n{NODE}[[disk]]\nname = \"t\"\nsize_mib = 64\n"
+        ))
+        .unwrap_or_else(|error| panic!("{error:#}"));
+    assert_eq!(plan.hardware.cpu, "max");
+    assert_eq!(plan.hardware.interrupts, MachineInterrupts::Plic);
+    assert!(plan.hardware.icount && plan.hardware.uplink);
+    assert_eq!(plan.hardware.qemu_args, ["-s"]);
+    assert_eq!(plan.hardware.disks[0].backing, Backing::Scratch { size_mib: 64 });
+    assert!(!plan.hardware.disks[0].read_only);
+    assert_eq!((plan.boot.options.time_slice_us, plan.boot.options.trace), (2000, true));
+}
+
+#[test]
+fn files_are_what_they_should_be() {
+    let place = Place::new();
+    let vm = |kernel: &str| format!("{NODE}[[vm]]\nname = \"a\"\nmemory_mib = 64\nkernel = \"{kernel}\"\n");
+    let text = |text: &str| place.load(text).expect_err("it is wrong").to_string();
+    assert!(text(&vm("no")).contains("/no: no such file or directory"));
+    assert!(text(&vm("cache:no")).contains("help: files in the cache are made by `./x image`"));
+    place.write("gz", b"\x1f\x8b\x08");
+    assert!(text(&vm("gz")).contains("no RISC-V Linux kernel image\n  help: it is compressed"));
+    place.write("empty", b"");
+    assert!(text(&vm("empty")).contains("the file is empty"));
+    fs::create_dir(place.path().join("dir")).expect("it is writable");
+    assert!(text(&vm("dir")).contains("/dir: is a directory"));
+    let disk = |file: &str, more: &str| format!("{NODE}[[disk]]\nname = \"d\"\nfile = \"{file}\"\n{more}");
+    place.write("q", b"QFI\xfb and more");
+    assert!(text(&disk("q", "")).contains("this is a qcow2 image\n  help: say format = \"qcow2\""));
+    place.write("odd", [0; 513]);
+    assert!(text(&disk("odd", "")).contains("513 bytes are no whole number of sectors"));
+    let plan = place.load(&disk("q", "format = \"qcow2\"\n")).expect("it is good");
+    let path = place.path().join("q");
+    assert_eq!(plan.hardware.disks[0].backing, Backing::File { path, format: ImageFormat::Qcow2 });
+}
+
+#[test]
+fn more_memory_than_there_is_may_be_promised() {
+    let place = Place::new();
+    place.kernel("Image");
+    let plan = place
+        .load(&format!("{NODE}[[vm]]\nname = \"a-{{n}}\"\ncount = 3\nmemory_mib = 512\nkernel = \"Image\"\n"))
+        .expect("it is possible");
+    assert_eq!(plan.warnings.len(), 1);
+    assert_eq!(plan.warnings[0].message, "the VMs up to \"a-3\" may use 1536 MiB, the machine has 1024");
+}
