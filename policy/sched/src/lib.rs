@@ -1,0 +1,46 @@
+//! Which vCPU runs next on a hart, and for how long.
+//!
+//! Facts in, proposals out: this crate reads no clock, takes no lock and knows no hardware, so the same code runs in
+//! the monitor, in its tests and in the simulator of `host/sim` at sizes that no machine here has.
+//!
+//! # Key types
+//! - [`RunQueue`]: one per hart, owned by that hart. Fair by weighted virtual run time; time slices that shrink as
+//!   the queue grows; a waking vCPU gets a bounded credit, so that it runs soon and starves nobody.
+//! - [`Scheduling`]: the numbers behind it, in ticks of the machine's timebase.
+//!
+//! # What it promises
+//! vCPUs that are always runnable and have equal weights, on one hart, never differ by more than one time slice of
+//! service; a runnable vCPU waits at most for as many slices as others are queued, plus their wake-up credits; a hart
+//! with a runnable vCPU is never told to idle. The property tests and `host/sim` check these.
+//!
+//! # Room for what comes
+//! The queue keeps the accounts; [`RunQueue::pick_among`] lets the caller restrict who may run now. That is where
+//! gang scheduling (Cellular Disco, section 4.3: a vCPU runs only when its VM's non-idle vCPUs all can) and software
+//! performance units (a vCPU runs only while its unit has processor time left) come in.
+//!
+//! # Locking
+//! None: a queue has one owner. Nothing allocates in `pick`, `charge`, `dequeue`; `enqueue` allocates only when more
+//! vCPUs are queued than ever before (and more than [`RunQueue::INITIAL_CAPACITY`]).
+#![no_std]
+#![forbid(unsafe_code)]
+
+extern crate alloc;
+
+mod queue;
+#[cfg(test)]
+mod queue_tests;
+mod scheduling;
+
+pub use queue::{Lag, RunQueue, Waiting};
+pub use scheduling::{MAX_WEIGHT, Scheduling};
+
+use addr::{VcpuIndex, VmId};
+
+/// A vCPU as the scheduler names it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct Entity {
+    /// Its VM.
+    pub vm: VmId,
+    /// Its index in the VM.
+    pub vcpu: VcpuIndex,
+}

@@ -1,0 +1,290 @@
+//! One hart's run queue.
+
+use alloc::vec::Vec;
+use arrayvec::ArrayVec;
+
+use crate::{Entity, MAX_WEIGHT, Scheduling};
+
+/// The runnable vCPUs of one hart, the running one among them.
+///
+/// Each has a *virtual run time*: ticks that it ran, divided by its weight. Whoever has the least runs next, for one
+/// slice. The queue's *floor* is the least virtual run time, and never goes back: who wakes up joins near it.
+///
+/// Invariants: an entity is queued at most once; `current` is a valid index; no queued virtual run time is below
+/// `floor` by more than a wake-up credit.
+#[derive(Debug)]
+pub struct RunQueue {
+    rules: Scheduling,
+    queued: Vec<Queued>,
+    /// Where they stood, of those that sleep.
+    asleep: ArrayVec<Sleeper, SLEEPERS>,
+    floor: u64,
+    /// Index of the vCPU that runs, or ran last and is still runnable.
+    current: Option<usize>,
+    /// Ticks of its slice that are used up.
+    used_ticks: u64,
+    /// Somebody woke up who may interrupt `current`.
+    is_preempted: bool,
+    /// The latest time this queue was told of, plus what was charged since.
+    clock: u64,
+}
+
+/// Sleeping vCPUs whose virtual run time is remembered; the one asleep the longest is forgotten first.
+const SLEEPERS: usize = 64;
+/// Charges are cut to this: years would overflow virtual time, and no slice is so long.
+const MAX_CHARGE_TICKS: u64 = 1 << 40;
+/// Virtual time begins here, so that a wake-up credit does not reach below zero.
+const EPOCH: u64 = 1 << 48;
+/// Virtual time is moved back to its beginning when it gets here.
+const REBASE_AT: u64 = 1 << 62;
+
+#[derive(Clone, Copy, Debug)]
+struct Queued {
+    entity: Entity,
+    weight: u32,
+    vruntime: u64,
+    /// The queue's clock when it was queued or ran last.
+    since: u64,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Sleeper {
+    entity: Entity,
+    vruntime: u64,
+}
+
+/// How far a vCPU is ahead of (positive) or behind its fair share, in virtual time; what it takes along to the queue
+/// of another hart.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Lag(i64);
+
+/// A queued vCPU as [`RunQueue::pick_among`] and the balancer see it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Waiting {
+    /// The vCPU.
+    pub entity: Entity,
+    /// Its weight.
+    pub weight: u32,
+    /// Ticks since it ran last, or was queued.
+    pub waited_ticks: u64,
+}
+
+impl RunQueue {
+    /// vCPUs for which there is room from the start.
+    pub const INITIAL_CAPACITY: usize = 64;
+
+    /// An empty queue.
+    #[must_use]
+    pub fn new(rules: Scheduling) -> Self {
+        Self {
+            rules,
+            queued: Vec::with_capacity(Self::INITIAL_CAPACITY),
+            asleep: ArrayVec::new(),
+            floor: EPOCH,
+            current: None,
+            used_ticks: 0,
+            is_preempted: false,
+            clock: 0,
+        }
+    }
+
+    /// vCPUs in the queue, the running one included.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.queued.len()
+    }
+
+    /// Is nobody runnable?
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.queued.is_empty()
+    }
+
+    /// Sum of the weights of all queued vCPUs: the hart's load.
+    #[must_use]
+    pub fn weight(&self) -> u32 {
+        self.queued.iter().map(|queued| queued.weight).fold(0, u32::saturating_add)
+    }
+
+    /// The vCPU that was picked last, while it is queued.
+    #[must_use]
+    pub fn current(&self) -> Option<Entity> {
+        Some(self.queued.get(self.current?)?.entity)
+    }
+
+    /// The queued vCPUs except the current one, in no order.
+    pub fn waiting(&self) -> impl Iterator<Item = Waiting> {
+        let current = self.current;
+        let others = self.queued.iter().enumerate().filter(move |(at, _)| Some(*at) != current);
+        others.map(|(_, queued)| self.view(queued))
+    }
+
+    /// A vCPU became runnable (woken, started, or new here). Returns whether the running one should make way for it;
+    /// the next [`RunQueue::pick_next`] then does so. Queueing it twice changes its weight only.
+    pub fn enqueue(&mut self, entity: Entity, weight: u32, now: u64) -> bool {
+        self.advance_floor();
+        let slept = self.take_sleeper(entity);
+        self.insert(entity, weight, slept.unwrap_or(self.floor), now)
+    }
+
+    /// Like [`RunQueue::enqueue`] for a vCPU that comes from another hart's queue with its `lag`.
+    pub fn enqueue_moved(&mut self, entity: Entity, weight: u32, lag: Lag, now: u64) -> bool {
+        self.advance_floor();
+        self.insert(entity, weight, self.floor.saturating_add_signed(lag.0), now)
+    }
+
+    /// A vCPU is no longer runnable. It keeps its place in virtual time for when it wakes up.
+    pub fn dequeue(&mut self, entity: Entity) {
+        self.advance_floor();
+        let Some(queued) = self.take_queued(entity) else { return };
+        if self.asleep.is_full() {
+            self.asleep.remove(0);
+        }
+        self.asleep.push(Sleeper { entity, vruntime: queued.vruntime });
+    }
+
+    /// A vCPU leaves for another hart, or for good. Nothing of it stays; returns what it is owed, if it was known.
+    pub fn remove(&mut self, entity: Entity) -> Option<Lag> {
+        self.advance_floor();
+        let vruntime = match self.take_queued(entity) {
+            Some(queued) => queued.vruntime,
+            None => self.take_sleeper(entity)?,
+        };
+        Some(Lag(vruntime.wrapping_sub(self.floor).cast_signed()))
+    }
+
+    /// The vCPU to run now: the current one until its slice ends or somebody with more right wakes up, then the one
+    /// that is furthest behind. It stays queued. `None` only if nobody is runnable.
+    #[inline]
+    pub fn pick_next(&mut self) -> Option<Entity> {
+        self.pick_among(|_| true)
+    }
+
+    /// Like [`RunQueue::pick_next`], among those for whom `may_run` is true. Who is passed over keeps its claim.
+    pub fn pick_among(&mut self, may_run: impl Fn(Waiting) -> bool) -> Option<Entity> {
+        if let Some(running) = self.current.and_then(|at| self.queued.get(at))
+            && !self.is_preempted
+            && self.used_ticks < self.rules.slice_for(self.queued.len())
+            && may_run(self.view(running))
+        {
+            return Some(running.entity);
+        }
+        let candidates = self.queued.iter().enumerate().filter(|(_, queued)| may_run(self.view(queued)));
+        let next = candidates.min_by_key(|(_, queued)| (queued.vruntime, queued.since)).map(|(at, _)| at);
+        self.is_preempted = false;
+        self.used_ticks = 0;
+        self.current = next;
+        Some(self.queued.get(next?)?.entity)
+    }
+
+    /// Ticks that `entity` may run from now on if it is or becomes the current one. Never 0.
+    #[must_use]
+    pub fn slice_ticks(&self, entity: Entity) -> u64 {
+        let slice = self.rules.slice_for(self.queued.len());
+        let used = if self.current() == Some(entity) { self.used_ticks } else { 0 };
+        slice.saturating_sub(used).max(1)
+    }
+
+    /// When the slice of `entity`, which runs from `now` on, ends.
+    #[must_use]
+    pub fn slice_end(&self, entity: Entity, now: u64) -> u64 {
+        now.saturating_add(self.slice_ticks(entity))
+    }
+
+    /// `entity` ran for `ran_ticks`.
+    pub fn charge(&mut self, entity: Entity, ran_ticks: u64) {
+        let ran_ticks = ran_ticks.min(MAX_CHARGE_TICKS);
+        self.clock = self.clock.saturating_add(ran_ticks);
+        if self.current() == Some(entity) {
+            self.used_ticks = self.used_ticks.saturating_add(ran_ticks);
+        }
+        let clock = self.clock;
+        let Some(at) = self.position(entity) else { return };
+        let Some(queued) = self.queued.get_mut(at) else { return };
+        queued.vruntime += virtual_ticks(ran_ticks, queued.weight);
+        queued.since = clock;
+        if queued.vruntime > REBASE_AT {
+            self.rebase();
+        }
+    }
+
+    /// Should the current vCPU make way for `woken`?
+    #[must_use]
+    pub fn should_preempt(&self, woken: Entity) -> bool {
+        let Some(current) = self.current.and_then(|at| self.queued.get(at)) else { return false };
+        let Some(woken) = self.position(woken).and_then(|at| self.queued.get(at)) else { return false };
+        // By the waking one's weight: a heavy one is sooner far enough behind.
+        let margin = virtual_ticks(self.rules.preempt_ticks, woken.weight);
+        woken.vruntime.saturating_add(margin) < current.vruntime
+    }
+
+    fn insert(&mut self, entity: Entity, weight: u32, vruntime: u64, now: u64) -> bool {
+        let weight = weight.clamp(1, MAX_WEIGHT);
+        self.clock = self.clock.max(now);
+        if let Some(queued) = self.position(entity).and_then(|at| self.queued.get_mut(at)) {
+            queued.weight = weight;
+            return false;
+        }
+        let credit = virtual_ticks(self.rules.wake_credit_ticks, weight);
+        // The upper bound forgives a turn that was long for no fault of the vCPU.
+        let debt = virtual_ticks(self.rules.period_ticks, weight);
+        let vruntime = vruntime.clamp(self.floor.saturating_sub(credit), self.floor.saturating_add(debt));
+        self.queued.push(Queued { entity, weight, vruntime, since: self.clock });
+        let preempts = self.should_preempt(entity);
+        self.is_preempted |= preempts;
+        preempts
+    }
+
+    fn take_queued(&mut self, entity: Entity) -> Option<Queued> {
+        let at = self.position(entity)?;
+        let last = self.queued.len() - 1;
+        let queued = self.queued.swap_remove(at);
+        if self.current == Some(at) {
+            self.current = None;
+        } else if self.current == Some(last) {
+            self.current = Some(at);
+        }
+        Some(queued)
+    }
+
+    fn take_sleeper(&mut self, entity: Entity) -> Option<u64> {
+        let at = self.asleep.iter().position(|sleeper| sleeper.entity == entity)?;
+        Some(self.asleep.remove(at).vruntime)
+    }
+
+    fn position(&self, entity: Entity) -> Option<usize> {
+        match self.current {
+            Some(at) if self.queued.get(at).is_some_and(|queued| queued.entity == entity) => Some(at),
+            _ => self.queued.iter().position(|queued| queued.entity == entity),
+        }
+    }
+
+    fn view(&self, queued: &Queued) -> Waiting {
+        let waited_ticks = self.clock.saturating_sub(queued.since);
+        Waiting { entity: queued.entity, weight: queued.weight, waited_ticks }
+    }
+
+    fn advance_floor(&mut self) {
+        if let Some(least) = self.queued.iter().map(|queued| queued.vruntime).min() {
+            self.floor = self.floor.max(least);
+        }
+    }
+
+    /// Moves virtual time back to its beginning; only differences mean anything.
+    #[cold]
+    fn rebase(&mut self) {
+        self.advance_floor();
+        let elapsed = self.floor - EPOCH;
+        let queued = self.queued.iter_mut().map(|queued| &mut queued.vruntime);
+        let asleep = self.asleep.iter_mut().map(|sleeper| &mut sleeper.vruntime);
+        for vruntime in queued.chain(asleep) {
+            *vruntime = vruntime.saturating_sub(elapsed);
+        }
+        self.floor = EPOCH;
+    }
+}
+
+/// Real ticks as virtual ones: `MAX_WEIGHT` times as many for the smallest weight as for the largest.
+fn virtual_ticks(ticks: u64, weight: u32) -> u64 {
+    ticks.saturating_mul(u64::from(MAX_WEIGHT)) / u64::from(weight.max(1))
+}
