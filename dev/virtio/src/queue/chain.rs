@@ -46,6 +46,10 @@ pub struct Chain {
     readable: u32,
     writable: u32,
     written: u32,
+    /// All bytes, and the device-readable ones, while the chain is being loaded.
+    total: u64,
+    total_readable: u64,
+    window: walk::Window,
 }
 
 impl Default for Chain {
@@ -67,6 +71,9 @@ impl Chain {
             readable: 0,
             writable: 0,
             written: 0,
+            total: 0,
+            total_readable: 0,
+            window: walk::Window::new(),
         }
     }
 
@@ -113,6 +120,16 @@ impl Chain {
     pub fn read_exact(&mut self, memory: &dyn GuestMemory, buf: &mut [u8]) -> Result<(), ReadError> {
         if (self.readable as usize) < buf.len() {
             return Err(ReadError::Short);
+        }
+        // The usual framing: the header has a segment of its own.
+        if let Some(segment) = self.segments.get(self.read_next)
+            && segment.len as usize == buf.len()
+            && self.read_next < self.split
+        {
+            memory.read(segment.addr, buf).map_err(RingError::from)?;
+            self.read_next += 1;
+            self.readable -= buf.len() as u32;
+            return Ok(());
         }
         self.read_some(memory, buf)?;
         Ok(())
@@ -218,32 +235,45 @@ impl Chain {
         self.split = 0;
         self.readable = 0;
         self.writable = 0;
+        self.total_readable = 0;
+        self.total = 0;
         self.written = 0;
         walk::walk(self, memory, table, head, allow_indirect)?;
         self.write_next = self.split;
+        self.finish_load()
+    }
+
+    /// Checks the total length once all segments are known.
+    pub(super) fn finish_load(&mut self) -> Result<(), RingError> {
+        if self.total > u64::from(u32::MAX) {
+            return Err(RingError::TotalTooLong(self.total));
+        }
+        self.readable = self.total_readable as u32;
+        self.writable = (self.total - self.total_readable) as u32;
         Ok(())
     }
 
-    /// Appends a validated segment.
+    /// Scratch space for the walk.
+    pub(super) const fn window(&mut self) -> &mut walk::Window {
+        &mut self.window
+    }
+
+    /// Appends a validated segment of the device-readable or the device-writable part; `index` is for the complaint.
     pub(super) fn append(&mut self, segment: GuestSegment, is_writable: bool, index: u16) -> Result<(), RingError> {
-        let has_writable = self.segments.len() > self.split;
-        if !is_writable && has_writable {
-            return Err(RingError::ReadableAfterWritable(index));
-        }
-        if self.segments.len() >= MAX_SEGMENTS {
+        let count = self.segments.len();
+        if count >= MAX_SEGMENTS {
             return Err(RingError::ChainTooLong(MAX_SEGMENTS as u32));
         }
-        let total = u64::from(self.readable) + u64::from(self.writable) + u64::from(segment.len);
-        if total > u64::from(u32::MAX) {
-            return Err(RingError::TotalTooLong(total));
+        if !is_writable {
+            if count != self.split {
+                return Err(RingError::ReadableAfterWritable(index));
+            }
+            self.split = count + 1;
+            self.total_readable += u64::from(segment.len);
         }
+        // Cannot overflow: at most 256 lengths of 32 bits.
+        self.total += u64::from(segment.len);
         self.segments.push(segment);
-        if is_writable {
-            self.writable += segment.len;
-        } else {
-            self.readable += segment.len;
-            self.split = self.segments.len();
-        }
         Ok(())
     }
 }

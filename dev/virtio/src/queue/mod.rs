@@ -132,10 +132,9 @@ impl Queue {
     /// [`RingError::Memory`] when guest RAM refuses.
     pub fn push(&mut self, memory: &dyn GuestMemory, head: u16, len: u32) -> Result<(), RingError> {
         let slot = u64::from(u32::from(self.next_used) & (self.size - 1));
-        let entry = u64::from(head) | u64::from(len) << 32;
-        let addr = ring(self.used, spec::RING_ENTRIES + spec::USED_ENTRY * slot);
-        // The ring is 4-byte aligned only, so this need not be one store; the index orders it anyway.
-        memory.write(addr, &entry.to_le_bytes())?;
+        let addr = self.used.wrapping_add(spec::RING_ENTRIES + spec::USED_ENTRY * slot);
+        memory.write_u32(GuestPhysAddr::new(addr), u32::from(head))?;
+        memory.write_u32(ring(addr, 4), len)?;
         self.next_used = self.next_used.wrapping_add(1);
         Ok(())
     }

@@ -53,9 +53,14 @@ pub struct Descriptor {
 
 impl Descriptor {
     /// Decodes 16 bytes as they lie in guest memory.
-    pub fn decode(raw: &[u8; 16]) -> Self {
+    pub const fn decode(raw: &[u8; 16]) -> Self {
         let value = u128::from_le_bytes(*raw);
-        Self { addr: value as u64, len: (value >> 64) as u32, flags: (value >> 96) as u16, next: (value >> 112) as u16 }
+        Self::from_words(value as u64, (value >> 64) as u64)
+    }
+
+    /// Decodes the two words of a descriptor.
+    pub const fn from_words(low: u64, high: u64) -> Self {
+        Self { addr: low, len: high as u32, flags: (high >> 32) as u16, next: (high >> 48) as u16 }
     }
 
     /// Has `flag`?

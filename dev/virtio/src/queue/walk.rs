@@ -1,7 +1,7 @@
 //! Walking a descriptor chain that a hostile driver may have built.
 //!
-//! Every descriptor is read once, decoded from that copy and never looked at again, so a guest that changes it under
-//! our eyes gains nothing.
+//! Every word of a descriptor is read once and never looked at again, so a guest that changes it under our eyes gains
+//! nothing.
 
 use addr::GuestPhysAddr;
 use device::GuestMemory;
@@ -24,6 +24,11 @@ impl Table {
     fn at(self, index: u16) -> GuestPhysAddr {
         GuestPhysAddr::new(self.base.raw().wrapping_add(DESC_SIZE * u64::from(index)))
     }
+
+    /// Where the second word of descriptor `index` lies.
+    fn high_word(self, index: u16) -> GuestPhysAddr {
+        GuestPhysAddr::new(self.at(index).raw().wrapping_add(8))
+    }
 }
 
 /// Appends the chain at `head` to `chain`; follows at most one indirect table, and only as the last element.
@@ -38,10 +43,10 @@ pub fn walk(
         return Err(RingError::HeadOutOfRange(head));
     }
     let mut index = head;
-    let mut raw = [0; DESC_SIZE as usize];
     for _ in 0..table.count {
-        memory.read(table.at(index), &mut raw)?;
-        let descriptor = Descriptor::decode(&raw);
+        // One at a time: neighbours in the queue's own table mostly belong to other chains.
+        let descriptor =
+            Descriptor::from_words(memory.read_u64(table.at(index))?, memory.read_u64(table.high_word(index))?);
         if descriptor.has(DESC_F_INDIRECT) {
             let inner = indirect_table(memory, &descriptor, index, allow_indirect)?;
             return walk_indirect(chain, memory, inner);
@@ -58,16 +63,26 @@ pub fn walk(
 /// Descriptors of an indirect table read at once: one access for the usual short table.
 const WINDOW: usize = 8;
 
-/// A copy of up to [`WINDOW`] neighbouring descriptors.
-struct Window {
+/// A copy of up to [`WINDOW`] neighbouring descriptors of one table.
+///
+/// It lives in the [`Chain`] so that it is not cleared for every walk, and is aligned so that descriptors are decoded
+/// by words instead of bytes: together a fifth of the cost of a small request.
+#[derive(Debug)]
+#[repr(align(16))]
+pub struct Window {
     raw: [u8; WINDOW * DESC_SIZE as usize],
     start: u16,
     len: u16,
 }
 
 impl Window {
-    const fn new() -> Self {
+    pub const fn new() -> Self {
         Self { raw: [0; WINDOW * DESC_SIZE as usize], start: 0, len: 0 }
+    }
+
+    /// Forgets what it holds: another table, or the same one at another time.
+    const fn clear(&mut self) {
+        self.len = 0;
     }
 
     /// Descriptor `index` of `table`, which has it.
@@ -87,10 +102,10 @@ impl Window {
 
 /// Walks an indirect table from its first descriptor.
 fn walk_indirect(chain: &mut Chain, memory: &dyn GuestMemory, table: Table) -> Result<(), RingError> {
-    let mut window = Window::new();
+    chain.window().clear();
     let mut index = 0;
     for _ in 0..table.count {
-        let descriptor = window.get(memory, table, index)?;
+        let descriptor = chain.window().get(memory, table, index)?;
         if descriptor.has(DESC_F_INDIRECT) {
             return Err(RingError::IndirectNested(index));
         }
