@@ -1,4 +1,4 @@
-//! Which vCPU runs next on a hart, and for how long.
+//! Which vCPU runs next on a hart, for how long, and on which hart it should be.
 //!
 //! Facts in, proposals out: this crate reads no clock, takes no lock and knows no hardware, so the same code runs in
 //! the monitor, in its tests and in the simulator of `host/sim` at sizes that no machine here has.
@@ -7,6 +7,8 @@
 //! - [`RunQueue`]: one per hart, owned by that hart. Fair by weighted virtual run time; time slices that shrink as
 //!   the queue grows; a waking vCPU gets a bounded credit, so that it runs soon and starves nobody.
 //! - [`Scheduling`]: the numbers behind it, in ticks of the machine's timebase.
+//! - [`balance`]: from a snapshot of the whole machine, where a new VM's vCPUs go, what an idle hart may take, and
+//!   which few moves make the machine fairer.
 //!
 //! # What it promises
 //! vCPUs that are always runnable and have equal weights, on one hart, never differ by more than one time slice of
@@ -26,6 +28,7 @@
 
 extern crate alloc;
 
+pub mod balance;
 mod queue;
 #[cfg(test)]
 mod queue_tests;

@@ -1,0 +1,94 @@
+//! What a snapshot says of each hart.
+
+use alloc::vec;
+use alloc::vec::Vec;
+
+use addr::{CpuIndex, NodeId};
+
+use super::{Activity, Snapshot, VcpuFacts};
+
+/// What one hart has to do.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Load {
+    /// Sum of the weights of its runnable vCPUs.
+    pub weight: u64,
+    /// Its runnable vCPUs.
+    pub runnable: u32,
+    /// All its vCPUs.
+    pub owned: u32,
+    /// Sum of its runnable vCPUs' served thousandths.
+    served_sum: u64,
+}
+
+impl Load {
+    /// Average service of its runnable vCPUs in thousandths.
+    pub fn served_permille(&self) -> u64 {
+        self.served_sum.checked_div(u64::from(self.runnable)).unwrap_or(1_000)
+    }
+
+    fn add(&mut self, vcpu: &VcpuFacts) {
+        self.owned += 1;
+        if vcpu.activity.is_runnable() {
+            self.runnable += 1;
+            self.weight += u64::from(vcpu.weight);
+            self.served_sum += u64::from(vcpu.served_permille);
+        }
+    }
+
+    fn remove(&mut self, vcpu: &VcpuFacts) {
+        self.owned = self.owned.saturating_sub(1);
+        if vcpu.activity.is_runnable() {
+            self.runnable = self.runnable.saturating_sub(1);
+            self.weight = self.weight.saturating_sub(u64::from(vcpu.weight));
+            self.served_sum = self.served_sum.saturating_sub(u64::from(vcpu.served_permille));
+        }
+    }
+}
+
+/// The loads of all harts.
+pub struct Loads<'a> {
+    snapshot: Snapshot<'a>,
+    by_hart: Vec<Load>,
+}
+
+impl<'a> Loads<'a> {
+    pub fn new(snapshot: Snapshot<'a>) -> Self {
+        let mut by_hart = vec![Load::default(); snapshot.harts.len()];
+        for vcpu in snapshot.vcpus {
+            if let Some(load) = by_hart.get_mut(vcpu.hart.index()) {
+                load.add(vcpu);
+            }
+        }
+        Self { snapshot, by_hart }
+    }
+
+    /// The online harts, of one node or of all, with their loads.
+    pub fn harts(&self, node: Option<NodeId>) -> impl Iterator<Item = (CpuIndex, &Load)> {
+        let harts = self.snapshot.harts.iter().zip(&self.by_hart).zip(0_u16..);
+        harts
+            .filter(move |((facts, _), _)| facts.is_online && node.is_none_or(|node| facts.node == node))
+            .map(|((_, load), cpu)| (CpuIndex(cpu), load))
+    }
+
+    pub fn of(&self, hart: CpuIndex) -> Load {
+        self.by_hart.get(hart.index()).copied().unwrap_or_default()
+    }
+
+    /// Moves `vcpu` to hart `to` in these accounts.
+    pub fn shift(&mut self, vcpu: &VcpuFacts, to: CpuIndex) {
+        if let Some(load) = self.by_hart.get_mut(vcpu.hart.index()) {
+            load.remove(vcpu);
+        }
+        if let Some(load) = self.by_hart.get_mut(to.index()) {
+            load.add(vcpu);
+        }
+    }
+}
+
+/// Ticks that a vCPU has waited: none if it does not wait.
+pub const fn waited(vcpu: &VcpuFacts) -> u64 {
+    match vcpu.activity {
+        Activity::Waiting { ticks } => ticks,
+        Activity::Running | Activity::Blocked => 0,
+    }
+}

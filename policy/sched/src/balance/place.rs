@@ -1,0 +1,94 @@
+//! Where a new VM's vCPUs go.
+
+use alloc::vec::Vec;
+
+use addr::{CpuIndex, NodeId};
+
+use super::Snapshot;
+use super::loads::{Load, Loads};
+
+/// A hart for each of `vcpus` new vCPUs of one VM, in the order of their indices. Empty if no hart is online.
+///
+/// First no hart gets more vCPUs than must be, then the VM lies on the fewest nodes, the emptiest and then the nearest
+/// ones. vCPUs of the VM share a hart only if it has more of them than there are harts (they will be gang-scheduled).
+/// Neighbouring indices lie on one node.
+#[must_use]
+pub fn place_vm(snapshot: &Snapshot<'_>, vcpus: usize) -> Vec<CpuIndex> {
+    let loads = Loads::new(*snapshot);
+    let harts = loads.harts(None).count();
+    if harts == 0 || vcpus == 0 {
+        return Vec::new();
+    }
+    let fill = Fill::least(&loads, vcpus, vcpus.div_ceil(harts));
+    let nodes = choose_nodes(snapshot, &loads, fill, vcpus);
+    let mut chosen = Vec::with_capacity(vcpus);
+    for node in nodes {
+        take_from_node(&loads, node, fill, vcpus, &mut chosen);
+    }
+    chosen
+}
+
+/// How far harts are filled up.
+#[derive(Clone, Copy, Debug)]
+struct Fill {
+    /// vCPUs on any hart afterwards.
+    level: usize,
+    /// New vCPUs on any hart.
+    siblings: usize,
+}
+
+impl Fill {
+    /// The least level at which `vcpus` more fit, `siblings` to a hart.
+    fn least(loads: &Loads<'_>, vcpus: usize, siblings: usize) -> Self {
+        let mut fill = Self { level: 1, siblings };
+        while fill.room(loads, None) < vcpus {
+            fill.level += 1;
+        }
+        fill
+    }
+
+    fn room_on(self, load: &Load) -> usize {
+        self.level.saturating_sub(load.owned as usize).min(self.siblings)
+    }
+
+    fn room(self, loads: &Loads<'_>, node: Option<NodeId>) -> usize {
+        loads.harts(node).map(|(_, load)| self.room_on(load)).sum()
+    }
+}
+
+/// The fewest nodes that have room for all, the one to fill first in front.
+fn choose_nodes(snapshot: &Snapshot<'_>, loads: &Loads<'_>, fill: Fill, vcpus: usize) -> Vec<NodeId> {
+    let mut nodes: Vec<NodeId> = snapshot.harts.iter().map(|hart| hart.node).collect();
+    nodes.sort_unstable();
+    nodes.dedup();
+    let owned = |node| loads.harts(Some(node)).map(|(_, load)| load.owned).sum::<u32>();
+    let mut rooms: Vec<_> = nodes.into_iter().map(|node| (node, fill.room(loads, Some(node)))).collect();
+    rooms.sort_by_key(|(node, room)| (core::cmp::Reverse(*room), owned(*node), *node));
+    let Some((first, _)) = rooms.first().copied() else { return Vec::new() };
+    rooms.sort_by_key(|(node, room)| {
+        let distance = (snapshot.distance)(first, *node);
+        (*node != first, core::cmp::Reverse(*room), distance, owned(*node), *node)
+    });
+    let mut missing = vcpus;
+    let mut chosen = Vec::new();
+    for (node, room) in rooms {
+        if missing == 0 {
+            break;
+        }
+        missing = missing.saturating_sub(room);
+        chosen.push(node);
+    }
+    chosen
+}
+
+/// Fills `node`, its emptiest harts first, until it is full or `vcpus` are placed.
+fn take_from_node(loads: &Loads<'_>, node: NodeId, fill: Fill, vcpus: usize, chosen: &mut Vec<CpuIndex>) {
+    let mut free: Vec<_> = loads.harts(Some(node)).map(|(cpu, load)| (load.owned, cpu, fill.room_on(load))).collect();
+    while chosen.len() < vcpus {
+        let emptiest = free.iter_mut().filter(|(_, _, room)| *room > 0).min_by_key(|(owned, cpu, _)| (*owned, *cpu));
+        let Some((owned, cpu, room)) = emptiest else { return };
+        chosen.push(*cpu);
+        *owned += 1;
+        *room -= 1;
+    }
+}

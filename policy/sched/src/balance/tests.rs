@@ -1,0 +1,233 @@
+//! Placement and moves on small machines.
+
+use alloc::vec::Vec;
+
+use addr::{CpuIndex, NodeId, VcpuIndex, VmId};
+use proptest::prelude::*;
+
+use super::*;
+use crate::Entity;
+
+const HZ: u64 = 10_000_000;
+const LONG: Activity = Activity::Waiting { ticks: HZ };
+
+fn near(a: NodeId, b: NodeId) -> u8 {
+    10 + 10 * a.0.abs_diff(b.0)
+}
+
+/// So many harts on each node.
+fn harts(per_node: &[usize]) -> Vec<HartFacts> {
+    let nodes = (0..).zip(per_node);
+    nodes
+        .flat_map(|(node, count)| (0..*count).map(move |_| HartFacts { node: NodeId(node), is_online: true }))
+        .collect()
+}
+
+fn vcpu(vm: u16, index: u16, hart: u16, activity: Activity) -> VcpuFacts {
+    let entity = Entity { vm: VmId(vm), vcpu: VcpuIndex(index) };
+    VcpuFacts { entity, weight: 100, hart: CpuIndex(hart), activity, home: None, served_permille: 1_000 }
+}
+
+fn snapshot<'a>(harts: &'a [HartFacts], vcpus: &'a [VcpuFacts]) -> Snapshot<'a> {
+    Snapshot { harts, vcpus, distance: &near }
+}
+
+/// Starts VMs of these sizes one after the other.
+fn start(harts: &[HartFacts], sizes: &[usize]) -> Vec<VcpuFacts> {
+    let mut vcpus = Vec::new();
+    for (vm, size) in (0..).zip(sizes) {
+        let places = place_vm(&snapshot(harts, &vcpus), *size);
+        assert_eq!(places.len(), *size);
+        vcpus.extend((0..).zip(places).map(|(index, cpu)| vcpu(vm, index, cpu.0, Activity::Running)));
+    }
+    vcpus
+}
+
+fn places(vcpus: &[VcpuFacts], vm: u16) -> Vec<u16> {
+    vcpus.iter().filter(|vcpu| vcpu.entity.vm == VmId(vm)).map(|vcpu| vcpu.hart.0).collect()
+}
+
+#[test]
+fn four_vms_of_two_get_a_node_each() {
+    let vcpus = start(&harts(&[2, 2, 2, 2]), &[2, 2, 2, 2]);
+    let all: Vec<_> = (0..4).map(|vm| places(&vcpus, vm)).collect();
+    assert_eq!(all, [[0, 1], [2, 3], [4, 5], [6, 7]]);
+}
+
+#[test]
+fn a_large_vm_spreads_over_the_nearest_nodes_before_it_shares_harts() {
+    let vcpus = start(&harts(&[2, 2, 2, 2]), &[4]);
+    assert_eq!(places(&vcpus, 0), [0, 1, 2, 3]);
+    let vcpus = start(&harts(&[2, 2]), &[8]);
+    assert_eq!(places(&vcpus, 0), [0, 1, 0, 1, 2, 3, 2, 3]);
+}
+
+#[test]
+fn uneven_nodes_are_used_as_they_are() {
+    let vcpus = start(&harts(&[1, 3]), &[3, 1]);
+    assert_eq!(places(&vcpus, 0), [1, 2, 3]);
+    assert_eq!(places(&vcpus, 1), [0]);
+}
+
+#[test]
+fn offline_harts_get_nothing() {
+    let mut harts = harts(&[2]);
+    harts[0].is_online = false;
+    assert_eq!(place_vm(&snapshot(&harts, &[]), 2), [CpuIndex(1), CpuIndex(1)]);
+    harts[1].is_online = false;
+    assert!(place_vm(&snapshot(&harts, &[]), 2).is_empty());
+    assert_eq!(pull_for_idle(&snapshot(&harts, &[vcpu(0, 0, 1, LONG)]), &Caution::new(HZ), CpuIndex(0)), None);
+}
+
+#[test]
+fn an_idle_hart_takes_from_its_own_node_first() {
+    let harts = harts(&[2, 2]);
+    let vcpus = [vcpu(0, 0, 2, LONG), vcpu(1, 0, 1, Activity::Waiting { ticks: HZ / 100 })];
+    let pulled = pull_for_idle(&snapshot(&harts, &vcpus), &Caution::new(HZ), CpuIndex(0)).unwrap();
+    assert_eq!((pulled.entity.vm, pulled.from, pulled.to), (VmId(1), CpuIndex(1), CpuIndex(0)));
+    assert_eq!(pulled.reason, Reason::IdlePull);
+    let pulled = pull_for_idle(&snapshot(&harts, &vcpus[..1]), &Caution::new(HZ), CpuIndex(0)).unwrap();
+    assert_eq!(pulled.entity.vm, VmId(0));
+}
+
+#[test]
+fn an_idle_hart_leaves_running_blocked_and_fresh_vcpus_alone() {
+    let harts = harts(&[2]);
+    for activity in [Activity::Running, Activity::Blocked, Activity::Waiting { ticks: 1 }] {
+        let vcpus = [vcpu(0, 0, 1, activity)];
+        assert_eq!(pull_for_idle(&snapshot(&harts, &vcpus), &Caution::new(HZ), CpuIndex(0)), None);
+    }
+}
+
+#[test]
+fn loads_are_evened_until_they_differ_by_less_than_one_vcpu() {
+    let harts = harts(&[2]);
+    let vcpus =
+        [vcpu(0, 0, 0, Activity::Running), vcpu(1, 0, 0, LONG), vcpu(2, 0, 0, LONG), vcpu(3, 0, 1, Activity::Running)];
+    let moves = rebalance(&snapshot(&harts, &vcpus), &Caution::new(HZ));
+    assert_eq!(moves.len(), 1);
+    assert_eq!((moves[0].to, moves[0].reason), (CpuIndex(1), Reason::Even));
+}
+
+#[test]
+fn a_sibling_is_the_last_choice() {
+    let harts = harts(&[2]);
+    let vcpus = [
+        vcpu(0, 0, 0, Activity::Running),
+        vcpu(1, 1, 0, Activity::Waiting { ticks: HZ * 2 }),
+        vcpu(2, 0, 0, LONG),
+        vcpu(1, 0, 1, Activity::Blocked),
+    ];
+    let moves = rebalance(&snapshot(&harts, &vcpus), &Caution::new(HZ));
+    assert_eq!(moves[0].entity.vm, VmId(2));
+}
+
+#[test]
+fn three_on_two_harts_take_turns() {
+    let harts = harts(&[2]);
+    let mut vcpus = [vcpu(0, 0, 0, Activity::Running), vcpu(1, 0, 0, LONG), vcpu(2, 0, 1, Activity::Running)];
+    assert!(rebalance(&snapshot(&harts, &vcpus), &Caution::new(HZ)).is_empty());
+    vcpus[0].served_permille = 520;
+    vcpus[1].served_permille = 500;
+    let moves = rebalance(&snapshot(&harts, &vcpus), &Caution::new(HZ));
+    assert_eq!(moves.len(), 1);
+    assert_eq!((moves[0].entity.vm, moves[0].to, moves[0].reason), (VmId(0), CpuIndex(1), Reason::Rotate));
+}
+
+#[test]
+fn a_vcpu_goes_home_when_a_hart_there_is_idle() {
+    let harts = harts(&[1, 1]);
+    let mut vcpus = [vcpu(0, 0, 0, Activity::Running)];
+    vcpus[0].home = Some(NodeId(1));
+    let moves = rebalance(&snapshot(&harts, &vcpus), &Caution::new(HZ));
+    assert_eq!((moves[0].to, moves[0].reason), (CpuIndex(1), Reason::Home));
+}
+
+#[test]
+fn service_history_fades_and_forgives_a_restart() {
+    let mut history = ServiceHistory::default();
+    assert_eq!(history.served_permille(), 1_000);
+    history.observe(100, 300);
+    assert_eq!(history.served_permille(), 250);
+    for _ in 0..100 {
+        history.observe(100, 300);
+    }
+    history.observe(400, 300);
+    assert!(history.served_permille() > 900);
+    history.observe(5, 5);
+    assert!(history.served_permille() <= 1_000);
+}
+
+fn any_vcpu() -> impl Strategy<Value = VcpuFacts> {
+    let activity = prop_oneof![
+        Just(Activity::Running),
+        (0..2 * HZ).prop_map(|ticks| Activity::Waiting { ticks }),
+        Just(Activity::Blocked)
+    ];
+    // Harts and nodes beyond those that exist are facts of a confused caller.
+    let home = prop::option::of((0..6_u8).prop_map(NodeId));
+    (0..6_u16, 0..4_u16, 0..12_u16, activity, home, 1..10_001_u32, 0..1_001_u16).prop_map(
+        |(vm, index, hart, activity, home, weight, served_permille)| VcpuFacts {
+            home,
+            weight,
+            served_permille,
+            ..vcpu(vm, index, hart, activity)
+        },
+    )
+}
+
+proptest! {
+    /// Proposals name what exists, move each vCPU once, and never raise the load of the busiest hart.
+    #[test]
+    fn proposals_are_sane(per_node in prop::collection::vec(0..4_usize, 1..5),
+                          mut vcpus in prop::collection::vec(any_vcpu(), 0..40)) {
+        let harts = harts(&per_node);
+        vcpus.sort_by_key(|vcpu| vcpu.entity);
+        vcpus.dedup_by_key(|vcpu| vcpu.entity);
+        let snapshot = snapshot(&harts, &vcpus);
+        let caution = Caution::new(HZ);
+        let peak = |vcpus: &[VcpuFacts]| {
+            let load = |hart: usize| -> u64 {
+                let mine = vcpus.iter().filter(|vcpu| vcpu.hart.index() == hart && vcpu.activity != Activity::Blocked);
+                mine.map(|vcpu| u64::from(vcpu.weight)).sum()
+            };
+            (0..harts.len()).map(load).max().unwrap_or(0)
+        };
+        let moves = rebalance(&snapshot, &caution);
+        let mut after = vcpus.clone();
+        let mut went_home = false;
+        for (at, one) in moves.iter().enumerate() {
+            let subject = after.iter_mut().find(|vcpu| vcpu.entity == one.entity).unwrap();
+            prop_assert_eq!(subject.hart, one.from);
+            prop_assert!(one.to != one.from && one.to.index() < harts.len());
+            prop_assert!(moves.iter().skip(at + 1).all(|other| other.entity != one.entity));
+            subject.hart = one.to;
+            went_home |= one.reason == Reason::Home;
+        }
+        prop_assert!(went_home || peak(&after) <= peak(&vcpus).max(1));
+        for cpu in 0..harts.len() {
+            if let Some(pulled) = pull_for_idle(&snapshot, &caution, CpuIndex(cpu as u16)) {
+                prop_assert!(pulled.to == CpuIndex(cpu as u16) && pulled.from != pulled.to);
+            }
+        }
+    }
+
+    /// Every new vCPU gets a hart; siblings share one only when they must; no hart is filled above the least level.
+    #[test]
+    fn placement_is_even(per_node in prop::collection::vec(1..5_usize, 1..6),
+                         sizes in prop::collection::vec(1..9_usize, 1..8)) {
+        let harts = harts(&per_node);
+        let vcpus = start(&harts, &sizes);
+        for (vm, size) in (0..).zip(&sizes) {
+            let mut mine = places(&vcpus, vm);
+            mine.sort_unstable();
+            let most = mine.chunk_by(|a, b| a == b).map(<[u16]>::len).max().unwrap();
+            prop_assert!(most <= size.div_ceil(harts.len()));
+        }
+        if sizes.iter().all(|size| *size == 1) {
+            let owned = |cpu: u16| vcpus.iter().filter(|vcpu| vcpu.hart.0 == cpu).count();
+            let counts: Vec<_> = (0..harts.len() as u16).map(owned).collect();
+            prop_assert!(counts.iter().max().unwrap() - counts.iter().min().unwrap() <= 1);
+        }
+    }
+}
