@@ -204,6 +204,14 @@ impl Frames {
         Ok(true)
     }
 
+    /// Was this frame taken to back `owner`'s guest page (and the ones behind it)?
+    #[must_use]
+    #[inline]
+    pub fn is_private_of<Contents>(&self, frame: &Frame<Contents>, owner: PageOwner) -> bool {
+        let entry = self.map.known(frame.mfn());
+        entry.is(PageState::Private, frame.order()) && Some(entry.back()) == pack_owner(owner)
+    }
+
     /// A table page left its table: it is added to `dying`.
     ///
     /// # Errors

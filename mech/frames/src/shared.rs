@@ -32,14 +32,16 @@ impl Frames {
         Ok(())
     }
 
-    /// The only guest page that maps a shared page takes it for itself. `false` if there are other references.
+    /// The only guest page that maps a shared page takes it for itself. `false` if there are other references; `true` too
+    /// for a page that is its private one already (nobody else came).
     ///
     /// # Errors
-    /// If it is not a shared page, or `owner` does not map it.
+    /// If it is not such a page, or `owner` does not map it.
     pub fn make_private(&self, mfn: Mfn, owner: PageOwner) -> Result<bool, FrameError> {
         let entry = self.map().entry(mfn).ok_or(FrameError::NoSuchPage(mfn))?;
         let _guard = self.lock_of(entry);
-        if !entry.is(PageState::Shared, 0) {
+        let was_shared = entry.is(PageState::Shared, 0);
+        if !was_shared && !entry.is(PageState::Private, 0) {
             return Err(wrong_state(mfn, entry));
         }
         if entry.references().0 != 1 {
@@ -47,6 +49,9 @@ impl Frames {
         }
         if Some(entry.back()) != pack_owner(owner) {
             return Err(FrameError::NotMapped { mfn, owner });
+        }
+        if !was_shared {
+            return Ok(true);
         }
         entry.set_state(PageState::Private);
         self.recount(entry.node(), PageState::Shared, PageState::Private, 1);

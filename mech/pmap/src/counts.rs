@@ -1,0 +1,81 @@
+//! How much of what a VM has.
+
+use alloc::vec::Vec;
+
+use addr::NodeId;
+use frames::Frames;
+
+use crate::{PageState, StateKind};
+
+/// A VM's pages by kind, and its machine pages by node.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct PmapCounts {
+    by_kind: [u64; StateKind::COUNT],
+    by_node: Vec<u64>,
+    large: u64,
+    tables: u64,
+}
+
+impl PmapCounts {
+    pub(crate) fn new(pages: u64) -> Self {
+        let mut counts = Self::default();
+        counts.by_kind[StateKind::Absent as usize] = pages;
+        counts
+    }
+
+    /// Guest pages of this kind.
+    #[must_use]
+    pub const fn of(&self, kind: StateKind) -> u64 {
+        self.by_kind[kind as usize]
+    }
+
+    /// Guest pages that machine pages of this node back (masters only, of replicated ones).
+    #[must_use]
+    pub fn on(&self, node: NodeId) -> u64 {
+        self.by_node.get(node.index()).copied().unwrap_or(0)
+    }
+
+    /// Blocks backed by one 2 MiB page.
+    #[must_use]
+    pub const fn large_blocks(&self) -> u64 {
+        self.large
+    }
+
+    /// Machine pages that the pmap's tables take.
+    #[must_use]
+    pub const fn table_pages(&self) -> u64 {
+        self.tables
+    }
+
+    /// `pages` guest pages changed from one state to another.
+    #[inline]
+    pub(crate) fn change(&mut self, frames: &Frames, from: PageState, to: PageState, pages: u64) {
+        self.by_kind[from.kind() as usize] -= pages;
+        self.by_kind[to.kind() as usize] += pages;
+        if from.mfn() == to.mfn() {
+            return;
+        }
+        if let Some(count) = self.node_of(frames, from) {
+            *count -= pages;
+        }
+        if let Some(count) = self.node_of(frames, to) {
+            *count += pages;
+        }
+    }
+
+    pub(crate) fn change_large(&mut self, by: i64) {
+        self.large = self.large.saturating_add_signed(by);
+    }
+
+    pub(crate) fn change_tables(&mut self, by: i64) {
+        self.tables = self.tables.saturating_add_signed(by);
+    }
+
+    fn node_of(&mut self, frames: &Frames, state: PageState) -> Option<&mut u64> {
+        let node = frames.map().node_of(state.mfn()?)?;
+        if self.by_node.len() <= node.index() {
+            self.by_node.resize(node.index() + 1, 0);
+        }
+        self.by_node.get_mut(node.index())
+    }
+}

@@ -1,0 +1,154 @@
+//! Eight bytes for a page's state, and for a block's.
+
+use addr::Mfn;
+
+use crate::PageState;
+
+const KIND_MASK: u64 = 0xf;
+const WATCHED: u64 = 1 << 4;
+const PAYLOAD_SHIFT: u32 = 12;
+const MFN_BITS: u32 = 44;
+const MFN_MASK: u64 = (1 << MFN_BITS) - 1;
+const PINS_SHIFT: u32 = PAYLOAD_SHIFT + MFN_BITS;
+
+/// One page's state in a word. Zero is absent, so a zeroed table is one of absent pages.
+///
+/// Kind 0..4, watched 4, machine page 12..56, pins or replica nodes 56..64; for paged-out pages the slot 12..64.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Slot(u64);
+
+impl Slot {
+    #[inline]
+    pub(crate) const fn from_word(word: u64) -> Self {
+        Self(word)
+    }
+
+    #[inline]
+    pub(crate) const fn word(self) -> u64 {
+        self.0
+    }
+
+    #[inline]
+    pub(crate) const fn pack(state: PageState) -> Self {
+        let kind = state.kind() as u64;
+        Self(match state {
+            PageState::Absent | PageState::Zero => kind,
+            PageState::Private { mfn, pins, watched } => {
+                let watched = if watched { WATCHED } else { 0 };
+                kind | watched | mfn.raw() << PAYLOAD_SHIFT | (pins as u64) << PINS_SHIFT
+            }
+            PageState::Shared { mfn, pins } => kind | mfn.raw() << PAYLOAD_SHIFT | (pins as u64) << PINS_SHIFT,
+            PageState::Replicated { master, nodes } => {
+                kind | master.raw() << PAYLOAD_SHIFT | (nodes as u64) << PINS_SHIFT
+            }
+            PageState::PagedOut { slot } => kind | slot << PAYLOAD_SHIFT,
+            PageState::Remote { holder } => kind | (holder as u64) << PAYLOAD_SHIFT,
+        })
+    }
+
+    /// The state; `None` for a word that [`Slot::pack`] never made.
+    #[inline]
+    pub(crate) const fn unpack(self) -> Option<PageState> {
+        let payload = self.0 >> PAYLOAD_SHIFT;
+        let mfn = Mfn::new(payload & MFN_MASK);
+        let high = (self.0 >> PINS_SHIFT) as u8;
+        Some(match self.0 & KIND_MASK {
+            0 => PageState::Absent,
+            1 => PageState::Zero,
+            2 => PageState::Private { mfn, pins: high, watched: self.0 & WATCHED != 0 },
+            3 => PageState::Shared { mfn, pins: high },
+            4 => PageState::Replicated { master: mfn, nodes: high },
+            5 => PageState::PagedOut { slot: payload },
+            6 => PageState::Remote { holder: payload as u16 },
+            _ => return None,
+        })
+    }
+}
+
+/// A 2 MiB block of guest memory: of one state, or with a table.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Block {
+    /// Absent, or a private large page.
+    Whole(PageState),
+    /// 512 slots in a machine page, so many of them not absent.
+    Table { mfn: Mfn, used: u16 },
+}
+
+/// A block in a word: a slot, or kind 15 with the count 4..14 and the table's page 14..58.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct BlockWord(u64);
+
+const TABLE_KIND: u64 = 15;
+const USED_SHIFT: u32 = 4;
+const USED_MASK: u64 = 0x3ff;
+const TABLE_SHIFT: u32 = 14;
+
+impl BlockWord {
+    pub(crate) const ABSENT: Self = Self(0);
+
+    #[inline]
+    pub(crate) const fn pack(block: Block) -> Self {
+        match block {
+            Block::Whole(state) => Self(Slot::pack(state).0),
+            Block::Table { mfn, used } => Self(TABLE_KIND | (used as u64) << USED_SHIFT | mfn.raw() << TABLE_SHIFT),
+        }
+    }
+
+    #[inline]
+    pub(crate) fn unpack(self) -> Block {
+        if self.0 & KIND_MASK == TABLE_KIND {
+            let mfn = Mfn::new(self.0 >> TABLE_SHIFT & MFN_MASK);
+            return Block::Table { mfn, used: (self.0 >> USED_SHIFT & USED_MASK) as u16 };
+        }
+        Block::Whole(Slot(self.0).unpack().expect("block words are made by `pack` only"))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn any_state() -> impl Strategy<Value = PageState> {
+        let mfn = || (0u64..1 << 44).prop_map(Mfn::new);
+        prop_oneof![
+            Just(PageState::Absent),
+            Just(PageState::Zero),
+            (mfn(), any::<u8>(), any::<bool>()).prop_map(|(mfn, pins, watched)| PageState::Private {
+                mfn,
+                pins,
+                watched
+            }),
+            (mfn(), any::<u8>()).prop_map(|(mfn, pins)| PageState::Shared { mfn, pins }),
+            (mfn(), any::<u8>()).prop_map(|(master, nodes)| PageState::Replicated { master, nodes }),
+            (0u64..1 << 52).prop_map(|slot| PageState::PagedOut { slot }),
+            any::<u16>().prop_map(|holder| PageState::Remote { holder }),
+        ]
+    }
+
+    proptest! {
+        #[test]
+        fn states_round_trip(state in any_state()) {
+            prop_assert_eq!(Slot::pack(state).unpack(), Some(state));
+            prop_assert_eq!(BlockWord::pack(Block::Whole(state)).unpack(), Block::Whole(state));
+        }
+
+        #[test]
+        fn tables_round_trip(mfn in 0u64..1 << 44, used in 0u16..=512) {
+            let block = Block::Table { mfn: Mfn::new(mfn), used };
+            prop_assert_eq!(BlockWord::pack(block).unpack(), block);
+        }
+
+        #[test]
+        fn no_word_breaks_the_decoder(word: u64) {
+            let _ = Slot::from_word(word).unpack();
+        }
+    }
+
+    #[test]
+    fn zero_is_absent() {
+        assert_eq!(Slot::from_word(0).unpack(), Some(PageState::Absent));
+        assert_eq!(BlockWord::pack(Block::Whole(PageState::Absent)).0, BlockWord::ABSENT.0);
+    }
+}
