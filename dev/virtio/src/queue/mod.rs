@@ -114,16 +114,24 @@ impl Queue {
     ///
     /// # Errors
     /// [`RingError`] for anything that a correct driver does not do.
+    // Inlined, so that the last look at an empty ring does not pay for the registers that a walk needs.
+    #[inline]
     pub fn next_or_arm(&mut self, memory: &dyn GuestMemory, chain: &mut Chain) -> Result<bool, RingError> {
         if self.next_avail == self.avail_end && !self.refill(memory)? {
             return Ok(false);
         }
+        self.take(memory, chain)?;
+        Ok(true)
+    }
+
+    /// Takes the next chain, which there is.
+    fn take(&mut self, memory: &dyn GuestMemory, chain: &mut Chain) -> Result<(), RingError> {
         let slot = u64::from(u32::from(self.next_avail) & (self.size - 1));
         let head = memory.read_u16(ring(self.avail, spec::RING_ENTRIES + spec::AVAIL_ENTRY * slot))?;
         let table = walk::Table { base: GuestPhysAddr::new(self.desc), count: self.size };
         chain.load(memory, table, head, self.has_indirect)?;
         self.next_avail = self.next_avail.wrapping_add(1);
-        Ok(true)
+        Ok(())
     }
 
     /// Gives a chain back with `len` bytes written. The driver sees it when the call ends.

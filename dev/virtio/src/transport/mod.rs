@@ -20,7 +20,8 @@ use crate::spec::Status;
 /// the interrupt status but not yet looked at its rings finds the new buffer there, one that has looked already gets
 /// the new edge. So nothing is lost as long as the controller remembers an edge that arrives while the handler runs.
 /// APLIC and IMSIC do. A PLIC gateway need not (it forwards nothing between claim and completion), so use `Level`
-/// there: the line follows `InterruptStatus != 0`.
+/// there: the line follows `InterruptStatus != 0`. A reset of the whole VM ([`device::Device::reset`]) cannot reach the
+/// line; the monitor resets the controller with it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Trigger {
     /// Rising edge.

@@ -69,6 +69,7 @@ impl<M: VirtioModel> VirtioMmio<M> {
         }
     }
 
+    #[cold]
     fn write_setup(&mut self, offset: u64, value: u32) {
         match offset {
             spec::DEVICE_FEATURES_SEL => self.device_features_sel = value,
@@ -115,6 +116,7 @@ impl<M: VirtioModel> VirtioMmio<M> {
         }
     }
 
+    #[cold]
     fn write_queue_ready(&mut self, value: u32, env: &dyn Env) -> Result<(), GuestFault> {
         if !self.status.contains(Status::FEATURES_OK) {
             return Ok(());
@@ -134,6 +136,7 @@ impl<M: VirtioModel> VirtioMmio<M> {
     }
 
     /// The driver sets status bits one after the other and cannot clear one, but zero resets.
+    #[cold]
     fn write_status(&mut self, value: u32, env: &dyn Env) -> Result<(), GuestFault> {
         if value == 0 {
             self.reset_device();
