@@ -28,7 +28,7 @@ pub trait Registers {
 /// Device registers at a virtual address.
 ///
 /// Invariant: `base..base + bytes` is mapped device memory, as [`MmioRegion::new`] demands.
-#[derive(Debug)]
+#[derive(Clone, Copy, Debug)]
 pub struct MmioRegion {
     base: usize,
     bytes: usize,
@@ -39,7 +39,7 @@ impl MmioRegion {
     ///
     /// # Safety
     /// 1. `base` is a multiple of four and the `bytes` bytes from it are mapped, readable and writable, to registers
-    ///    of one device for as long as the value lives; no Rust object lies there.
+    ///    of one device for as long as the value or a copy of it lives; no Rust object lies there.
     /// 2. No access to a register of the block, with any value, makes the device write to memory that Rust code uses.
     ///    (Interrupt controllers never do; a device with DMA needs a driver that owns its buffers.)
     #[must_use]
