@@ -9,7 +9,9 @@
 //! | `qemu.sock` | the emulator connects here with the monitor's control port |
 //! | `monitor.log` | the machine's own log |
 //! | `qemu.log` | what the emulator itself says |
+//! | `supervisor.log` | what a detached supervisor says |
 //! | `bundle.cpio` | the boot bundle |
+//! | `disk-*.img` | disks that go with the machine |
 
 use std::fs::{self, DirBuilder, File};
 use std::io;
@@ -153,9 +155,7 @@ impl RunRoot {
         if !lock_exclusively(&lock) {
             return Err(RunDirError::Running { name: name.clone() });
         }
-        for stale in ["control.sock", "qemu.sock", "monitor.log", "qemu.log", "state.json", "bundle.cpio"] {
-            let _ = fs::remove_file(dir.file(stale));
-        }
+        dir.remove(|file| !matches!(file, "lock" | "supervisor.log"));
         dir.write("pid", format!("{}\n", std::process::id()).as_bytes())?;
         Ok(Claim { dir, _lock: lock })
     }
@@ -198,6 +198,12 @@ impl RunDir {
         self.file("qemu.log")
     }
 
+    /// What a detached supervisor says.
+    #[must_use]
+    pub fn supervisor_log(&self) -> PathBuf {
+        self.file("supervisor.log")
+    }
+
     /// The boot bundle.
     #[must_use]
     pub fn bundle(&self) -> PathBuf {
@@ -222,6 +228,15 @@ impl RunDir {
 
     fn file(&self, name: &str) -> PathBuf {
         self.path.join(name)
+    }
+
+    /// Removes the files whose names are chosen, scratch disks included.
+    fn remove(&self, is_chosen: impl Fn(&str) -> bool) {
+        for entry in fs::read_dir(&self.path).into_iter().flatten().flatten() {
+            if entry.file_name().to_str().is_some_and(&is_chosen) {
+                let _ = fs::remove_file(entry.path());
+            }
+        }
     }
 
     /// Replaces a file at once: a reader sees the old or the new content.
@@ -253,9 +268,7 @@ impl Claim {
 impl Drop for Claim {
     /// Logs stay for whoever asks what happened; sockets and state go.
     fn drop(&mut self) {
-        for gone in ["control.sock", "qemu.sock", "state.json", "pid", "bundle.cpio"] {
-            let _ = fs::remove_file(self.dir.file(gone));
-        }
+        self.dir.remove(|file| file != "lock" && !file.ends_with(".log"));
     }
 }
 

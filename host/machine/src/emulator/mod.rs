@@ -1,0 +1,9 @@
+//! The emulator: finding it, its command line, its process.
+
+mod arguments;
+mod probe;
+mod process;
+
+pub use arguments::{Wiring, arguments};
+pub use probe::{Emulator, EmulatorError, MIN_VERSION, Version};
+pub use process::Process;

@@ -1,0 +1,368 @@
+//! Starting the emulated machine and watching it.
+
+use std::fs::{self, File};
+use std::io;
+use std::os::unix::net::{UnixListener, UnixStream};
+use std::path::{Path, PathBuf};
+use std::process::ExitStatus;
+use std::sync::mpsc::{Receiver, Sender, channel};
+use std::thread;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use config::{Backing, MachinePlan};
+use control::ServerHello;
+use thiserror::Error;
+
+use crate::bundle::{BundleError, write_bundle};
+use crate::client::{Client, ClientError};
+use crate::emulator::{Emulator, EmulatorError, Process, Wiring, arguments};
+use crate::rundir::{Claim, Phase, RunDir, RunDirError, RunRoot, State};
+use crate::supervisor::{Limits, Supervisor, SupervisorError};
+
+/// Lines of a log that a message shows.
+const TAIL_LINES: usize = 12;
+
+/// How a machine is to be started.
+#[derive(Clone, Debug)]
+pub struct LaunchOptions {
+    /// Where its run directory is made.
+    pub root: RunRoot,
+    /// The monitor's image, where the machine file names none.
+    pub monitor: Option<PathBuf>,
+    /// How long the monitor may take to answer.
+    pub boot_timeout: Duration,
+}
+
+impl Default for LaunchOptions {
+    fn default() -> Self {
+        Self { root: RunRoot::from_env(), monitor: None, boot_timeout: Duration::from_secs(120) }
+    }
+}
+
+/// A step of the start.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Step {
+    /// The emulator was found.
+    Emulator {
+        /// Its program.
+        program: PathBuf,
+        /// Its version.
+        version: String,
+    },
+    /// The boot bundle was written.
+    Bundle {
+        /// Its size in bytes.
+        bytes: u64,
+    },
+    /// The emulator runs.
+    Started {
+        /// Its process id.
+        pid: u32,
+    },
+    /// The monitor answers.
+    Ready {
+        /// Who it is.
+        hello: ServerHello,
+    },
+}
+
+/// Why a machine did not start.
+#[derive(Debug, Error)]
+pub enum LaunchError {
+    /// The emulator cannot be used.
+    #[error(transparent)]
+    Emulator(#[from] EmulatorError),
+    /// Its run directory cannot be used.
+    #[error(transparent)]
+    RunDir(#[from] RunDirError),
+    /// The boot bundle cannot be written.
+    #[error(transparent)]
+    Bundle(#[from] BundleError),
+    /// Nobody named the monitor's image.
+    #[error("no monitor image is known: run `./x build`, or say monitor = \"...\" in [machine]")]
+    NoMonitor,
+    /// The monitor's image is not there.
+    #[error("there is no monitor image {path}: run `./x build`")]
+    MissingMonitor {
+        /// Where it was looked for.
+        path: PathBuf,
+    },
+    /// A file or socket operation failed.
+    #[error("{path}: {source}")]
+    Io {
+        /// Where.
+        path: PathBuf,
+        /// Why.
+        source: io::Error,
+    },
+    /// The emulator ended before the monitor answered.
+    #[error("the emulator ended before the monitor answered ({status}){logs}")]
+    Died {
+        /// How it ended.
+        status: ExitStatus,
+        /// What was said last.
+        logs: Box<Logs>,
+    },
+    /// The monitor did not answer as it should.
+    #[error("{cause}{logs}")]
+    Monitor {
+        /// What went wrong.
+        cause: SupervisorError,
+        /// What was said last.
+        logs: Box<Logs>,
+    },
+}
+
+/// The last lines of a machine's logs, for a message.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Logs {
+    /// Of the machine's own log.
+    pub monitor: Vec<String>,
+    /// Of what the emulator said.
+    pub emulator: Vec<String>,
+    /// Where the machine's log is.
+    pub path: PathBuf,
+}
+
+impl std::fmt::Display for Logs {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        for (who, lines) in [("the emulator said", &self.emulator), ("the machine's log ends with", &self.monitor)] {
+            if !lines.is_empty() {
+                write!(f, "\n{who}:\n  {}", lines.join("\n  "))?;
+            }
+        }
+        match (self.monitor.is_empty(), self.emulator.is_empty()) {
+            (false, _) => write!(f, "\nthe whole log: {}", self.path.display()),
+            (true, false) => Ok(()),
+            (true, true) => f.write_str("\nnothing was logged: the monitor did not get as far as its UART"),
+        }
+    }
+}
+
+/// How a machine ended.
+#[derive(Debug)]
+pub struct Outcome {
+    /// How the emulator ended.
+    pub status: ExitStatus,
+    /// What was said last.
+    pub logs: Logs,
+}
+
+impl Outcome {
+    /// Whether the machine was powered off, rather than failed.
+    #[must_use]
+    pub fn is_orderly(&self) -> bool {
+        self.status.success()
+    }
+}
+
+/// A running machine, supervised by this process. Dropping it takes its power.
+#[derive(Debug)]
+pub struct Machine {
+    // Dropped in this order: clients are told, the emulator ends, the directory is released.
+    supervisor: Supervisor,
+    process: Process,
+    exit: Receiver<First>,
+    claim: Claim,
+}
+
+impl Machine {
+    /// Starts the machine and waits until its monitor answers. `on_step` is told how far it is.
+    ///
+    /// # Errors
+    /// Says what is missing, or what emulator and monitor said before they failed.
+    pub fn launch(
+        plan: &MachinePlan,
+        options: &LaunchOptions,
+        mut on_step: impl FnMut(Step),
+    ) -> Result<Self, LaunchError> {
+        let emulator = Emulator::find(plan.hardware.qemu.as_deref())?;
+        on_step(Step::Emulator { program: emulator.program.clone(), version: emulator.version.to_string() });
+        let monitor = monitor_image(plan, options)?;
+        let claim = options.root.claim(&plan.name)?;
+        let dir = claim.dir().clone();
+        on_step(Step::Bundle { bytes: write_bundle(plan, &dir.bundle())? });
+        let wiring = wiring(monitor, &dir);
+        make_scratch_disks(plan, &wiring)?;
+        let link_listener = listen(&dir.qemu_socket())?;
+        let clients = listen(&dir.control_socket())?;
+        let (sender, exit) = channel();
+        let process = start_emulator(&emulator, plan, &wiring, &dir, sender.clone())?;
+        on_step(Step::Started { pid: process.pid() });
+        let mut state = first_state(plan, process.pid());
+        claim.publish(&state)?;
+        let link = connect(link_listener, sender, &exit, &dir)?;
+        let started = Supervisor::start(link, clients, Limits::default(), options.boot_timeout, || {});
+        let supervisor = started.map_err(|cause| failure(cause, &exit, &dir))?;
+        state.phase = Phase::Running;
+        claim.publish(&state)?;
+        on_step(Step::Ready { hello: supervisor.hello().clone() });
+        Ok(Self { supervisor, process, exit, claim })
+    }
+
+    /// Its run directory.
+    #[must_use]
+    pub const fn dir(&self) -> &RunDir {
+        self.claim.dir()
+    }
+
+    /// Who its monitor is.
+    #[must_use]
+    pub const fn hello(&self) -> &ServerHello {
+        self.supervisor.hello()
+    }
+
+    /// A session with it, as any other process would have.
+    ///
+    /// # Errors
+    /// As [`Client::connect_to`].
+    pub fn client(&self) -> Result<Client, ClientError> {
+        Client::connect_to(self.dir())
+    }
+
+    /// Waits until the machine has ended.
+    #[must_use]
+    pub fn wait(self) -> Outcome {
+        // The waiting thread always sends before it ends.
+        let status = next_exit(&self.exit, None).unwrap_or_default();
+        Outcome { status, logs: logs(self.dir()) }
+    }
+
+    /// Waits until the machine has ended, at most so long; `None` if it still runs.
+    #[must_use]
+    pub fn wait_timeout(&self, timeout: Duration) -> Option<Outcome> {
+        let status = next_exit(&self.exit, Some(timeout))?;
+        Some(Outcome { status, logs: logs(self.dir()) })
+    }
+
+    /// Takes its power at once.
+    pub fn kill(&self) {
+        self.process.kill();
+    }
+}
+
+/// What may happen first after the emulator was started.
+#[derive(Debug)]
+enum First {
+    Connected(UnixStream),
+    Exited(ExitStatus),
+}
+
+fn monitor_image(plan: &MachinePlan, options: &LaunchOptions) -> Result<PathBuf, LaunchError> {
+    let path = plan.hardware.monitor.clone().or_else(|| options.monitor.clone()).ok_or(LaunchError::NoMonitor)?;
+    if path.is_file() { Ok(path) } else { Err(LaunchError::MissingMonitor { path }) }
+}
+
+fn wiring(monitor: PathBuf, dir: &RunDir) -> Wiring {
+    Wiring {
+        monitor,
+        bundle: dir.bundle(),
+        control: dir.qemu_socket(),
+        log: dir.monitor_log(),
+        scratch: dir.path().to_owned(),
+    }
+}
+
+/// Sparse files: what is never written takes no room.
+fn make_scratch_disks(plan: &MachinePlan, wiring: &Wiring) -> Result<(), LaunchError> {
+    for disk in &plan.hardware.disks {
+        if let Backing::Scratch { size_mib } = disk.backing {
+            let path = wiring.scratch_disk(disk);
+            let made = File::create(&path).and_then(|file| file.set_len(u64::from(size_mib) << 20));
+            made.map_err(|source| LaunchError::Io { path, source })?;
+        }
+    }
+    Ok(())
+}
+
+fn listen(path: &Path) -> Result<UnixListener, LaunchError> {
+    UnixListener::bind(path).map_err(|source| LaunchError::Io { path: path.to_owned(), source })
+}
+
+fn start_emulator(
+    emulator: &Emulator,
+    plan: &MachinePlan,
+    wiring: &Wiring,
+    dir: &RunDir,
+    sender: Sender<First>,
+) -> Result<Process, LaunchError> {
+    let arguments = arguments(&plan.hardware, wiring);
+    let on_exit = move |status| drop(sender.send(First::Exited(status)));
+    Process::start(&emulator.program, &arguments, &dir.qemu_log(), on_exit)
+        .map_err(|source| LaunchError::Emulator(EmulatorError::Unusable { program: emulator.program.clone(), source }))
+}
+
+fn first_state(plan: &MachinePlan, emulator_pid: u32) -> State {
+    State {
+        name: plan.name.clone(),
+        supervisor_pid: std::process::id(),
+        emulator_pid: Some(emulator_pid),
+        config: plan.file.canonicalize().ok(),
+        started_unix: SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs(),
+        phase: Phase::Booting,
+    }
+}
+
+/// Waits until the emulator connects the control port, or ends.
+fn connect(
+    listener: UnixListener,
+    sender: Sender<First>,
+    first: &Receiver<First>,
+    dir: &RunDir,
+) -> Result<UnixStream, LaunchError> {
+    let accept = move || {
+        if let Ok((link, _)) = listener.accept() {
+            let _ = sender.send(First::Connected(link));
+        }
+    };
+    let path = dir.qemu_socket();
+    thread::Builder::new()
+        .name("link-acceptor".into())
+        .spawn(accept)
+        .map_err(|source| LaunchError::Io { path: path.clone(), source })?;
+    let result = match first.recv() {
+        Ok(First::Connected(link)) => return Ok(link),
+        Ok(First::Exited(status)) => LaunchError::Died { status, logs: Box::new(logs(dir)) },
+        Err(_) => LaunchError::Io { path: path.clone(), source: io::Error::other("the emulator was lost") },
+    };
+    // The acceptor still waits: a connection of our own ends it.
+    let _ = UnixStream::connect(path);
+    Err(result)
+}
+
+/// Why the monitor did not answer: if its emulator has died, that says more.
+fn failure(cause: SupervisorError, first: &Receiver<First>, dir: &RunDir) -> LaunchError {
+    let wait = match cause {
+        // The port closes an instant before the process is gone.
+        SupervisorError::Closed => Duration::from_secs(10),
+        _ => Duration::ZERO,
+    };
+    match first.recv_timeout(wait) {
+        Ok(First::Exited(status)) => LaunchError::Died { status, logs: Box::new(logs(dir)) },
+        _ => LaunchError::Monitor { cause, logs: Box::new(logs(dir)) },
+    }
+}
+
+/// Waits for the emulator's end; `None` if it still runs after `timeout`, where there is one.
+fn next_exit(first: &Receiver<First>, timeout: Option<Duration>) -> Option<ExitStatus> {
+    loop {
+        let next = match timeout {
+            Some(timeout) => first.recv_timeout(timeout).ok()?,
+            None => first.recv().ok()?,
+        };
+        // The connection was used already, or came too late.
+        if let First::Exited(status) = next {
+            return Some(status);
+        }
+    }
+}
+
+fn logs(dir: &RunDir) -> Logs {
+    Logs { monitor: tail(&dir.monitor_log()), emulator: tail(&dir.qemu_log()), path: dir.monitor_log() }
+}
+
+fn tail(path: &Path) -> Vec<String> {
+    let text = String::from_utf8_lossy(&fs::read(path).unwrap_or_default()).into_owned();
+    let lines: Vec<&str> = text.lines().map(str::trim_end).filter(|line| !line.is_empty()).collect();
+    lines.iter().skip(lines.len().saturating_sub(TAIL_LINES)).map(|line| (*line).to_owned()).collect()
+}
