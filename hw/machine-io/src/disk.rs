@@ -1,4 +1,8 @@
 //! The machine's disks (virtio-blk).
+//
+// UNSAFETY: a read makes the device write memory that only the caller knows to be free for it, so `submit_read` is an
+// unsafe function. Nothing unsafe is done here.
+#![expect(unsafe_code)]
 
 use alloc::{format, string::String};
 
@@ -192,7 +196,6 @@ impl<P: Platform, T: Transport> MachineDisk<P, T> {
     /// # Safety
     /// The segments are memory that nobody reads or writes until the request has been reported by
     /// [`MachineDisk::poll`].
-    #[expect(unsafe_code, reason = "the device writes memory that only the caller knows to be free for it")]
     pub unsafe fn submit_read(&mut self, token: u64, sector: u64, segments: &[Segment]) -> Result<(), IoError> {
         let bytes = self.check(sector, segments)?;
         self.submit(token, TYPE_IN, sector, segments, bytes + 1)

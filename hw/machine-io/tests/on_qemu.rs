@@ -62,8 +62,9 @@ impl Drop for Machine {
 impl Machine {
     fn start(name: &str, machine: &[&str], bus: Bus) -> Self {
         let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join(name);
+        // What an earlier run left would be taken for this one's.
+        let _ = fs::remove_dir_all(&folder);
         fs::create_dir_all(&folder).expect("folder");
-        let _ = fs::remove_file(folder.join("control"));
         for (disk, mib) in [("scratch", 8), ("root", 2)] {
             let pattern: Vec<u8> = (0..mib << 20).map(|byte: u32| (byte / 512) as u8).collect();
             fs::write(folder.join(disk), pattern).expect("disk image");

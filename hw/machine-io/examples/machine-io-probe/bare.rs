@@ -1,7 +1,7 @@
 //! The bare machine: entry, SBI, a heap that only grows, identity mapping.
 //
 // UNSAFETY: start-up code and calls into the firmware exist only as assembly; the heap is a static block of memory.
-#![allow(unsafe_code)]
+#![expect(unsafe_code)]
 
 use core::{
     alloc::{GlobalAlloc, Layout},
