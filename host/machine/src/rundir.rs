@@ -41,8 +41,8 @@ pub struct RunDir {
 #[derive(Debug)]
 pub struct Claim {
     dir: RunDir,
-    /// Holds the lock; closing it releases.
-    _lock: File,
+    /// Holds the lock.
+    lock: File,
 }
 
 /// What `state.json` says about a machine.
@@ -157,7 +157,7 @@ impl RunRoot {
         }
         dir.remove(|file| !matches!(file, "lock" | "supervisor.log"));
         dir.write("pid", format!("{}\n", std::process::id()).as_bytes())?;
-        Ok(Claim { dir, _lock: lock })
+        Ok(Claim { dir, lock })
     }
 }
 
@@ -269,6 +269,8 @@ impl Drop for Claim {
     /// Logs stay for whoever asks what happened; sockets and state go.
     fn drop(&mut self) {
         self.dir.remove(|file| file != "lock" && !file.ends_with(".log"));
+        // Closing it is not enough: a child that is just being made by another thread may hold a copy.
+        let _ = flock(&self.lock, FlockOperation::Unlock);
     }
 }
 
