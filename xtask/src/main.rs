@@ -16,7 +16,7 @@ use std::process::{Command, ExitCode};
 
 use anyhow::{Context, Result};
 use clap::{Parser, Subcommand};
-use image::{Cache, Kernel};
+use image::{Cache, Kernel, RootImage, UBoot};
 
 use crate::tree::Tree;
 
@@ -85,10 +85,16 @@ fn run(chore: Chore) -> Result<ExitCode> {
 
 fn build_images(tree: &Tree) -> Result<()> {
     setup::machine(tree)?;
-    let kernel = Kernel::get_or_build(&Cache::open()?)?;
+    let cache = Cache::open()?;
+    let kernel = Kernel::get_or_build(&cache)?;
+    let firmware = UBoot::get_or_build(&cache)?;
+    let root = RootImage::get_or_build(&cache, &kernel)?;
     println!("kernel       {}", kernel.image().display());
     println!("initrd       {}", kernel.initrd().display());
     println!("tiny initrd  {}", kernel.tiny_initrd().display());
+    println!("u-boot       {}", firmware.binary().display());
+    println!("root disk    {}", root.disk().display());
+    println!("reference    {}", root.reference_checksum()?);
     Ok(())
 }
 
@@ -104,7 +110,9 @@ fn mirrorball(tree: &Tree, arguments: &[String]) -> Result<ExitCode> {
 fn clean_cache(old: bool) -> Result<()> {
     let cache = Cache::open()?;
     if old {
-        return cache.remove_older(&Kernel::recipe());
+        return [Kernel::recipe(), UBoot::recipe(), RootImage::recipe()]
+            .iter()
+            .try_for_each(|key| cache.remove_older(key));
     }
     std::fs::remove_dir_all(cache.root()).with_context(|| format!("cannot remove {}", cache.root().display()))
 }

@@ -19,8 +19,10 @@ const BUSYBOX_PACKAGE: &str = "busybox-static";
 const INIT_ROOT: &str = include_str!("../files/init-root.sh");
 const INIT_TINY: &str = include_str!("../files/init-tiny.sh");
 
-/// Drivers that the initial file system loads: the virtual platform's, and the root disk's file system.
-const BOOT_MODULES: [&str; 6] = ["virtio_mmio", "virtio_blk", "ext4", "virtio_net", "virtio_rng", "virtio_balloon"];
+/// Drivers that the initial file system loads: the virtual platform's, and the root disk's file system (whose checksum
+/// module is a "soft" dependency that its module does not list).
+const BOOT_MODULES: [&str; 7] =
+    ["virtio_mmio", "virtio_blk", "crc32c_generic", "ext4", "virtio_net", "virtio_rng", "virtio_balloon"];
 
 /// Further modules that are put into the root image: what systemd and common commands ask for.
 pub(crate) const ROOT_MODULES: [&str; 5] = ["autofs4", "loop", "overlay", "vfat", "8021q"];
