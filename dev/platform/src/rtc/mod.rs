@@ -1,0 +1,147 @@
+//! Goldfish real-time clock.
+//!
+//! The time of day is the guest's `time` counter plus an offset that the monitor gives. The model has no timer of its
+//! own: the monitor asks for the next alarm ([`Rtc::alarm_ticks`]) and calls [`Rtc::poll`] then.
+
+mod spec;
+#[cfg(test)]
+mod tests;
+
+use device::{Device, Env, GuestFault, IrqLine, Width};
+
+const NS_PER_SECOND: u64 = 1_000_000_000;
+
+/// The clock.
+#[derive(Debug)]
+pub struct Rtc {
+    line: IrqLine,
+    timebase_hz: u64,
+    /// Time of day in ns since 1970 when the counter was 0, modulo 2^64.
+    epoch_ns: u64,
+    latched_high: u32,
+    alarm_ns: u64,
+    is_armed: bool,
+    is_irq_enabled: bool,
+    is_irq_pending: bool,
+}
+
+impl Rtc {
+    /// A clock for a counter of `timebase_hz` that was 0 at `epoch_ns` (ns since 1970). A timebase of 0 is taken as 1.
+    #[must_use]
+    pub const fn new(line: IrqLine, timebase_hz: u64, epoch_ns: u64) -> Self {
+        Self {
+            line,
+            timebase_hz: if timebase_hz == 0 { 1 } else { timebase_hz },
+            epoch_ns,
+            latched_high: 0,
+            alarm_ns: 0,
+            is_armed: false,
+            is_irq_enabled: false,
+            is_irq_pending: false,
+        }
+    }
+
+    /// When the armed alarm is due, as a value of the guest's `time` counter.
+    #[must_use]
+    pub fn alarm_ticks(&self) -> Option<u64> {
+        if !self.is_armed {
+            return None;
+        }
+        // A time before the counter began is due at once; `now_ns` is compared again when polled.
+        let since_epoch = u128::from(self.alarm_ns.saturating_sub(self.epoch_ns));
+        let ticks = (since_epoch * u128::from(self.timebase_hz)).div_ceil(u128::from(NS_PER_SECOND));
+        Some(u64::try_from(ticks).unwrap_or(u64::MAX))
+    }
+
+    /// Raises the interrupt if the alarm is due.
+    pub fn poll(&mut self, env: &dyn Env) {
+        if self.is_armed && self.now_ns(env) >= self.alarm_ns {
+            self.is_armed = false;
+            self.is_irq_pending = true;
+            self.update_line(env);
+        }
+    }
+
+    fn now_ns(&self, env: &dyn Env) -> u64 {
+        let ticks = u128::from(env.now_ticks());
+        let ns = ticks * u128::from(NS_PER_SECOND) / u128::from(self.timebase_hz);
+        self.epoch_ns.wrapping_add(ns as u64)
+    }
+
+    /// The guest sets the clock.
+    fn set_now(&mut self, now: u64, then: u64) {
+        self.epoch_ns = self.epoch_ns.wrapping_add(then.wrapping_sub(now));
+    }
+
+    fn update_line(&self, env: &dyn Env) {
+        env.set_irq(self.line, self.is_irq_pending && self.is_irq_enabled);
+    }
+}
+
+const fn with_low(value: u64, low: u32) -> u64 {
+    value & !0xffff_ffff | low as u64
+}
+
+const fn with_high(value: u64, high: u32) -> u64 {
+    value & 0xffff_ffff | (high as u64) << 32
+}
+
+impl Device for Rtc {
+    fn name(&self) -> &'static str {
+        "rtc"
+    }
+
+    fn read(&mut self, offset: u64, width: Width, env: &dyn Env) -> Result<u64, GuestFault> {
+        if width != Width::Word {
+            return Ok(0);
+        }
+        let value = match offset {
+            spec::TIME_LOW => {
+                let now = self.now_ns(env);
+                self.latched_high = (now >> 32) as u32;
+                now as u32
+            }
+            spec::TIME_HIGH => self.latched_high,
+            spec::ALARM_LOW => self.alarm_ns as u32,
+            spec::ALARM_HIGH => (self.alarm_ns >> 32) as u32,
+            spec::IRQ_ENABLED => u32::from(self.is_irq_enabled),
+            spec::ALARM_STATUS => u32::from(self.is_armed),
+            _ => 0,
+        };
+        Ok(u64::from(value))
+    }
+
+    fn write(&mut self, offset: u64, width: Width, value: u64, env: &dyn Env) -> Result<(), GuestFault> {
+        if width != Width::Word {
+            return Ok(());
+        }
+        let value = value as u32;
+        let now = self.now_ns(env);
+        match offset {
+            spec::TIME_LOW => self.set_now(now, with_low(now, value)),
+            spec::TIME_HIGH => self.set_now(now, with_high(now, value)),
+            spec::ALARM_LOW => {
+                self.alarm_ns = with_low(self.alarm_ns, value);
+                self.is_armed = true;
+                self.poll(env);
+            }
+            spec::ALARM_HIGH => self.alarm_ns = with_high(self.alarm_ns, value),
+            spec::IRQ_ENABLED => {
+                self.is_irq_enabled = value & 1 != 0;
+                self.update_line(env);
+            }
+            spec::CLEAR_ALARM => self.is_armed = false,
+            spec::CLEAR_INTERRUPT => {
+                self.is_irq_pending = false;
+                self.update_line(env);
+            }
+            _ => {}
+        }
+        Ok(())
+    }
+
+    /// The time of day goes on.
+    fn reset(&mut self) {
+        *self = Self::new(self.line, self.timebase_hz, self.epoch_ns);
+    }
+}
