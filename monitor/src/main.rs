@@ -11,12 +11,22 @@ extern crate alloc;
 #[cfg(target_os = "none")]
 mod boot;
 #[cfg(target_os = "none")]
+mod control;
+#[cfg(target_os = "none")]
+mod hart;
+#[cfg(target_os = "none")]
 mod machine;
+#[cfg(target_os = "none")]
+mod trace;
+#[cfg(target_os = "none")]
+mod vcpu;
+#[cfg(target_os = "none")]
+mod vm;
 
 #[cfg(target_os = "none")]
 #[panic_handler]
 fn panic(info: &core::panic::PanicInfo<'_>) -> ! {
-    machine::log::last_words(format_args!("{info}"));
+    machine::logging::last_words(format_args!("{info}"));
     rv::sbi::shutdown(true);
     loop {
         rv::fence::wait_for_interrupt();

@@ -43,6 +43,8 @@ pub struct GuestContext {
     hs_sp: u64,
     hs_tp: u64,
     fast_exit: FastExit,
+    /// Exits that the [`FastExit`] finished.
+    pub fast_exits: u64,
 }
 
 impl GuestContext {
@@ -60,6 +62,7 @@ impl GuestContext {
             hs_sp: 0,
             hs_tp: 0,
             fast_exit,
+            fast_exits: 0,
         }
     }
 }

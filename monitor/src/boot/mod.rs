@@ -1,16 +1,159 @@
 //! From the firmware's hand-over to the per-hart loop.
+//!
+//! The boot hart reads the device tree, sets up memory, builds each node's tables and image copy, prepares a
+//! [`Hart`] and a stack in its node's memory for every hart, starts the others through SBI HSM, and ends in the
+//! same loop as they do.
 
+mod bundle;
 mod entry;
+mod features;
 pub mod image;
 pub mod layout;
+mod paging;
 
-use addr::MachineAddr;
+pub use bundle::Bundle;
+
+use crate::{
+    hart::{self, Hart},
+    machine::{self, direct, memory},
+};
+use addr::{BASE_PAGE, MachineAddr, NodeId};
+use alloc::{boxed::Box, vec::Vec};
+use entry::StartBlock;
+use machine_tree::{AddressRange, MachineDescription};
+use rv::{csr, sbi, world};
+
+/// Base pages of a hart's stack.
+const STACK_PAGES: u64 = 8;
+/// Bytes looked at before the tree's own header says how long it is.
+const TREE_MAX: usize = 2 << 20;
 
 /// The boot hart's first Rust code: translation is on with the boot tables, everything else is still to do.
 pub(crate) extern "C" fn boot(hart_id: u64, device_tree: u64, load_offset: u64) -> ! {
-    rv::world::install_trap_vector();
-    crate::machine::log::init();
+    world::install_trap_vector();
+    machine::logging::init();
     image::set_loaded_at(MachineAddr::new(layout::IMAGE_BASE.wrapping_add(load_offset)));
-    log::info!("mirrorball: hart {hart_id}, image at {:?}, tree at {device_tree:#x}", image::loaded_at());
-    panic!("end of the thin line");
+    let tree_at = MachineAddr::new(device_tree);
+    let blob = boot_bytes(tree_at, TREE_MAX);
+    let description = MachineDescription::parse(blob).unwrap_or_else(|why| panic!("device tree: {why}"));
+    report(&description);
+    features::adopt(&description);
+    let taken = [image_range(), blob_range(tree_at, blob)];
+    memory::init(&description, &taken);
+    let bundle = description.chosen.initrd.map(|range| {
+        let bytes = usize::try_from(range.bytes()).expect("the bundle lies in memory");
+        Bundle::parse(boot_bytes(range.start(), bytes))
+    });
+    let satps: Vec<u64> = description.nodes.ids().map(paging::build_node).collect();
+    machine::init(description, bundle.unwrap_or_default());
+    start_harts(hart_id, &satps)
 }
+
+fn report(description: &MachineDescription) {
+    let (implementation, version) = sbi::implementation();
+    log::info!(
+        "mirrorball {} on {}: {} harts, {} nodes, SBI {:#x} by implementation {implementation} version {version:#x}",
+        env!("CARGO_PKG_VERSION"),
+        description.model,
+        description.harts.len(),
+        description.nodes.count(),
+        sbi::spec_version(),
+    );
+}
+
+fn image_range() -> AddressRange {
+    let parts = image::parts();
+    AddressRange::new(image::loaded_at(), parts.end - parts.start).expect("the image lies in memory")
+}
+
+/// The tree's own extent, from its header's `totalsize`.
+fn blob_range(at: MachineAddr, blob: &[u8]) -> AddressRange {
+    let bytes = blob.get(4..8).and_then(|field| field.try_into().ok()).map_or(0, u32::from_be_bytes);
+    AddressRange::new(at, u64::from(bytes).next_multiple_of(BASE_PAGE)).expect("the tree lies in memory")
+}
+
+#[expect(unsafe_code)]
+fn boot_bytes(at: MachineAddr, len: usize) -> &'static [u8] {
+    // UNSAFETY and SAFETY: the firmware's hand-over puts the tree and the bundle into RAM; both are reserved before
+    // any frame is handed out, and nobody writes them.
+    unsafe { direct::as_bytes(at, len) }
+}
+
+/// Builds the harts, starts all but this one, and enters this one's loop.
+fn start_harts(boot_hart: u64, satps: &[u64]) -> ! {
+    let description = machine::description();
+    let harts: Vec<Hart> = description.harts.iter().map(|found| Hart::new(found.cpu, found.id, found.node)).collect();
+    hart::install(harts.into_boxed_slice());
+    let start = image::machine_of(entry::secondary_start_address());
+    let mut own = None;
+    for hart in hart::all() {
+        let block = start_block(hart, satps);
+        if hart.hart_id.0 == boot_hart {
+            own = Some(block);
+            continue;
+        }
+        let answer = start_hart(hart, start, block);
+        if !answer.is_ok() {
+            log::warn!("hart {} does not start: SBI error {}", hart.hart_id, answer.error);
+        }
+    }
+    let own = own.expect("the boot hart is in the device tree");
+    enter(own)
+}
+
+fn start_block(hart: &'static Hart, satps: &[u64]) -> &'static StartBlock {
+    let stack = memory::take_monitor_run(hart.node, STACK_PAGES).expect("memory for a hart's stack");
+    Box::leak(Box::new(StartBlock {
+        satp: satps[hart.node.index()],
+        stack_top: layout::direct(stack.addr()) + STACK_PAGES * BASE_PAGE,
+        thread_pointer: core::ptr::from_ref(hart) as u64,
+        entry: hart_main as *const () as u64,
+    }))
+}
+
+#[expect(unsafe_code)]
+fn start_hart(hart: &Hart, start: MachineAddr, block: &'static StartBlock) -> sbi::SbiRet {
+    let opaque = memory::machine_address_of(core::ptr::from_ref(block) as u64);
+    // UNSAFETY and SAFETY: `secondary_start` is written for the HSM entry state and takes a StartBlock's machine
+    // address; the block is never freed.
+    unsafe { sbi::hart_start(hart.hart_id.0, start.raw(), opaque.raw()) }
+}
+
+#[expect(unsafe_code)]
+fn enter(block: &'static StartBlock) -> ! {
+    // UNSAFETY and SAFETY: the block was built for this hart by `start_block`; its tables map image and direct map.
+    unsafe { entry::enter(block) }
+}
+
+/// Every hart's first code on its own stack and tables.
+extern "C" fn hart_main() -> ! {
+    world::install_trap_vector();
+    let hart = this_hart().expect("the start block has set the thread pointer");
+    init_hart(hart);
+    hart::run(hart)
+}
+
+/// The executing hart; `None` before it runs on its own stack.
+#[must_use]
+#[inline]
+#[expect(unsafe_code)]
+pub fn this_hart() -> Option<&'static Hart> {
+    let pointer: *const Hart;
+    // UNSAFETY and SAFETY: `tp` is 0 during boot, then what `start_block` put there, a reference to this hart's entry
+    // in the static table; the world switch restores it at every exit.
+    unsafe {
+        core::arch::asm!("mv {0}, tp", out(reg) pointer, options(nomem, nostack));
+        pointer.as_ref()
+    }
+}
+
+#[expect(unsafe_code)]
+fn init_hart(hart: &Hart) {
+    // UNSAFETY and SAFETY: the trap vector is installed; the features are those that every hart of the machine has.
+    unsafe { world::init_hart(machine::capabilities().features) };
+    machine::irq::init_hart(hart);
+    log::debug!("hart {} online, time {}", hart.hart_id, csr::time::read());
+}
+
+/// The node that machine-wide things go to.
+pub const HOME_NODE: NodeId = NodeId(0);

@@ -1,4 +1,211 @@
 //! The machine as the monitor knows it: memory, log, interrupt controllers, disks, network, control port.
 
+pub mod devices;
+pub mod direct;
+pub mod disks;
 pub mod heap;
-pub mod log;
+pub mod irq;
+pub mod logging;
+pub mod memory;
+pub mod modules;
+pub mod node_box;
+
+use crate::{
+    boot::Bundle,
+    control::Server,
+    hart::{self, Hart},
+    trace,
+    vcpu::VectorLength,
+    vm::registry,
+};
+use ::control::{BootConfig, EventKind, MonitorOptions, Name};
+use core::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use frames::PageState;
+use machine_tree::MachineDescription;
+use rv::csr;
+use rv::world::HartFeatures;
+use rv_pte::Mode;
+use sched::Scheduling;
+use spin::{Mutex, Once};
+
+/// What every hart of the machine can do.
+#[derive(Clone, Copy, Debug)]
+pub struct Capabilities {
+    /// Optional CSRs.
+    pub features: HartFeatures,
+    /// G-stage translation mode in use.
+    pub gstage_mode: Mode,
+    /// Bits of a VMID.
+    pub vmid_bits: u8,
+    /// Bytes of a vector register, 0 without V.
+    pub vector: VectorLength,
+    /// Guest interrupt files per hart.
+    pub guest_files: u16,
+    /// Ticks of `time` per second.
+    pub timebase_hz: u64,
+}
+
+static CAPABILITIES: Once<Capabilities> = Once::new();
+static DESCRIPTION: Once<MachineDescription> = Once::new();
+static CONFIG: Once<BootConfig> = Once::new();
+
+/// Boot has found out what the harts can do.
+pub fn set_capabilities(capabilities: Capabilities) {
+    CAPABILITIES.call_once(|| capabilities);
+}
+
+/// What every hart of the machine can do.
+#[inline]
+#[must_use]
+pub fn capabilities() -> &'static Capabilities {
+    CAPABILITIES.get().expect("boot sets the capabilities first")
+}
+
+/// The machine as its tree describes it.
+#[must_use]
+pub fn description() -> &'static MachineDescription {
+    DESCRIPTION.get().expect("boot sets the description first")
+}
+
+/// Takes the machine over: controllers and devices.
+pub fn init(description: MachineDescription, bundle: Bundle) {
+    let mut controllers = irq::discover(&description);
+    devices::discover(&description, &mut controllers);
+    irq::install(controllers);
+    modules::adopt_bundle(&bundle);
+    DESCRIPTION.call_once(|| description);
+    let config = bundle.config;
+    CONFIG.call_once(|| config.unwrap_or_else(|| BootConfig::new(default_name())));
+}
+
+fn default_name() -> Name {
+    Name::new("machine").expect("a constant that is a name")
+}
+
+/// What the boot bundle's configuration says.
+fn config() -> &'static BootConfig {
+    CONFIG.get().expect("boot sets the configuration first")
+}
+
+/// The machine's name.
+#[must_use]
+pub fn name() -> Name {
+    config().machine_name.clone()
+}
+
+/// Options of the monitor.
+#[must_use]
+pub fn options() -> &'static MonitorOptions {
+    &config().options
+}
+
+/// The scheduler's numbers.
+#[must_use]
+pub fn scheduling() -> Scheduling {
+    let hz = capabilities().timebase_hz;
+    let slice_ticks = u64::from(options().time_slice_us) * hz / 1_000_000;
+    let usual = Scheduling::new(hz);
+    Scheduling {
+        slice_ticks,
+        period_ticks: 2 * slice_ticks,
+        min_slice_ticks: usual.min_slice_ticks.min(slice_ticks),
+        ..usual
+    }
+}
+
+/// Ticks of `time` in nanoseconds.
+#[must_use]
+pub fn ticks_to_ns(ticks: u64) -> u64 {
+    (u128::from(ticks) * 1_000_000_000 / u128::from(capabilities().timebase_hz)) as u64
+}
+
+/// When this hart has to look at its machine-wide duties even if nothing interrupts it.
+#[must_use]
+pub fn next_tick(hart: &Hart) -> u64 {
+    if !hart.is_control() {
+        return u64::MAX;
+    }
+    if NEEDS_CONTROL.load(Ordering::Relaxed) {
+        return csr::time::read();
+    }
+    if hart::balance::is_contended() { NEXT_BALANCE.load(Ordering::Relaxed) } else { u64::MAX }
+}
+
+static NEEDS_CONTROL: AtomicBool = AtomicBool::new(true);
+static NEXT_BALANCE: AtomicU64 = AtomicU64::new(0);
+static SERVER: Mutex<Option<Server>> = Mutex::new(None);
+
+/// Something has happened that the control hart should look at.
+pub fn wake_control() {
+    if !NEEDS_CONTROL.swap(true, Ordering::SeqCst)
+        && let Some(hart) = hart::all().get(hart::CONTROL_HART.index())
+    {
+        hart.kick();
+    }
+}
+
+/// A device of the machine has interrupted this hart.
+pub fn device_interrupt() {
+    NEEDS_CONTROL.store(true, Ordering::SeqCst);
+}
+
+/// The control hart's duties, one bounded step each: the control port, the lives of VMs, balancing.
+pub fn control_step() {
+    let now = csr::time::read();
+    if NEEDS_CONTROL.swap(false, Ordering::SeqCst) {
+        let mut server = SERVER.lock();
+        let server = server.get_or_insert_with(begin);
+        let is_busy = server.step(&mut devices::ControlStream) | registry::lock().step();
+        if is_busy {
+            NEEDS_CONTROL.store(true, Ordering::SeqCst);
+        }
+    }
+    if hart::balance::is_contended() && now >= NEXT_BALANCE.load(Ordering::Relaxed) {
+        hart::balance::step(&registry::lock());
+        NEXT_BALANCE.store(now + capabilities().timebase_hz / hart::balance::REBALANCE_HZ, Ordering::Relaxed);
+    }
+}
+
+/// The first step: create and start what the configuration says.
+fn begin() -> Server {
+    let free = description().nodes.ids().map(|node| memory::frames().counts(node).get(PageState::Free)).sum::<u64>();
+    trace::record(
+        None,
+        EventKind::MachineBooted {
+            harts: hart::all().len() as u16,
+            nodes: description().nodes.count() as u8,
+            free_bytes: free * addr::BASE_PAGE,
+        },
+    );
+    let mut registry = registry::lock();
+    for spec in config().vms.clone() {
+        let (name, autostart) = (spec.name.clone(), spec.autostart);
+        let outcome = registry.create(spec).and_then(|_| if autostart { registry.start(&name) } else { Ok(()) });
+        if let Err(why) = outcome {
+            log::error!("VM {name}: {why}");
+        }
+    }
+    Server::default()
+}
+
+/// Switches the machine off.
+pub fn power_off() -> ! {
+    log::info!("powering off");
+    rv::sbi::shutdown(false);
+    loop {
+        rv::fence::wait_for_interrupt();
+    }
+}
+
+/// Nanoseconds since 1970 at `time` = 0, as far as the machine's clock tells; 0 where there is none.
+#[must_use]
+pub fn epoch_ns() -> u64 {
+    0
+}
+
+/// A bounded piece of background work for an idle hart. `false` when there is none.
+pub fn idle_step(hart: &Hart) -> bool {
+    /// Pages zeroed per step: about 50 microseconds' worth.
+    const PAGES: u64 = 64;
+    memory::frames().idle_step(&memory::DirectMemory, hart.node, PAGES) != frames::IdleWork::Nothing
+}

@@ -1,0 +1,77 @@
+//! The boot bundle: a cpio archive ("newc") with the boot configuration and the modules that VMs boot from.
+//!
+//! It comes as the machine's initrd, so any boot loader can provide it. Its bytes stay where the loader put them;
+//! modules are slices of them.
+
+use alloc::{string::String, vec::Vec};
+use control::{BOOT_CONFIG_NAME, BootConfig};
+
+/// A file of the bundle.
+#[derive(Clone, Debug)]
+pub struct Module {
+    /// Its name.
+    pub name: String,
+    /// Its content, in machine memory for good.
+    pub bytes: &'static [u8],
+}
+
+/// What the bundle holds.
+#[derive(Debug, Default)]
+pub struct Bundle {
+    /// The configuration; `None` when it is absent or wrong (said in the log).
+    pub config: Option<BootConfig>,
+    /// Everything else.
+    pub modules: Vec<Module>,
+}
+
+const HEADER: usize = 110;
+const MAGIC: &[u8] = b"070701";
+const TRAILER: &[u8] = b"TRAILER!!!";
+
+impl Bundle {
+    /// Reads an archive. A damaged one gives what stands before the damage.
+    #[must_use]
+    pub fn parse(archive: &'static [u8]) -> Self {
+        let mut bundle = Self::default();
+        let mut rest = archive;
+        while let Some((name, bytes, after)) = next_file(rest) {
+            if name == TRAILER {
+                return bundle;
+            }
+            bundle.add(name, bytes);
+            rest = after;
+        }
+        log::warn!("boot bundle: not a complete cpio archive; {} modules found", bundle.modules.len());
+        bundle
+    }
+
+    fn add(&mut self, name: &[u8], bytes: &'static [u8]) {
+        let Ok(name) = core::str::from_utf8(name) else {
+            log::warn!("boot bundle: a file name is not UTF-8, left out");
+            return;
+        };
+        if name == BOOT_CONFIG_NAME {
+            match BootConfig::from_bytes(bytes) {
+                Ok(config) => self.config = Some(config),
+                Err(why) => log::error!("boot bundle: {name}: {why}"),
+            }
+        } else if !bytes.is_empty() {
+            self.modules.push(Module { name: name.into(), bytes });
+        }
+    }
+}
+
+/// (name without the final zero, content, what follows).
+fn next_file(archive: &'static [u8]) -> Option<(&'static [u8], &'static [u8], &'static [u8])> {
+    let header = archive.get(..HEADER).filter(|header| header.starts_with(MAGIC))?;
+    let field = |index: usize| {
+        let digits = core::str::from_utf8(&header[6 + 8 * index..14 + 8 * index]).ok()?;
+        usize::from_str_radix(digits, 16).ok()
+    };
+    let (file_len, name_len) = (field(6)?, field(11)?);
+    let name = archive.get(HEADER..HEADER.checked_add(name_len)?)?.strip_suffix(b"\0")?;
+    let begin = (HEADER + name_len).next_multiple_of(4);
+    let bytes = archive.get(begin..begin.checked_add(file_len)?)?;
+    let after = archive.get((begin + file_len).next_multiple_of(4)..).unwrap_or_default();
+    Some((name, bytes, after))
+}

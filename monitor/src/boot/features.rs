@@ -1,0 +1,85 @@
+//! What the harts can do, from the device tree and by asking the hardware.
+
+use crate::{
+    machine::{self, Capabilities, direct},
+    vcpu::VectorLength,
+};
+use machine_tree::{Extension, MachineDescription};
+use rv::{csr, fp, guarded, world::HartFeatures};
+use rv_pte::Mode;
+
+/// Finds out what all harts have in common and publishes it.
+///
+/// # Panics
+/// On a machine that the monitor cannot use: without H or Sstc.
+pub fn adopt(description: &MachineDescription) {
+    let common = description.common_extensions();
+    let has = |extension| common.has(extension);
+    assert!(has(Extension::H), "the harts lack the hypervisor extension (H)");
+    assert!(has(Extension::Sstc), "the harts lack the Sstc extension (stimecmp)");
+    let block = description.harts.iter().map(|hart| hart.cboz_block_bytes.unwrap_or(0)).min().unwrap_or(0);
+    if has(Extension::Zicboz) && block != 0 {
+        direct::set_zero_block(block);
+    }
+    let features = HartFeatures {
+        sstc: true,
+        // The ISA string may promise AIA where the machine has no interrupt files.
+        aia: has(Extension::Ssaia) && description.controllers.imsic.is_some(),
+        stateen: guarded::try_read_hstateen0().is_some(),
+        svpbmt: has(Extension::Svpbmt),
+        cache_blocks: has(Extension::Zicboz) || has(Extension::Zicbom),
+        vector: has(Extension::V),
+    };
+    machine::set_capabilities(Capabilities {
+        features,
+        gstage_mode: best_gstage_mode(),
+        vmid_bits: vmid_bits(),
+        vector: VectorLength(if features.vector { fp::vlenb() } else { 0 }),
+        guest_files: if features.aia { guest_files() } else { 0 },
+        timebase_hz: description.timebase_hz,
+    });
+}
+
+/// The smallest G-stage mode the hart has: three levels make the shortest walks, and 512 GiB of guest-physical space
+/// are enough for any guest here.
+#[expect(unsafe_code)]
+fn best_gstage_mode() -> Mode {
+    for mode in [Mode::Sv39x4, Mode::Sv48x4, Mode::Sv57x4] {
+        // UNSAFETY and SAFETY: no guest runs yet; an unsupported mode leaves hgatp as it was.
+        let kept = unsafe {
+            csr::hgatp::write(mode.field() << 60);
+            let kept = csr::hgatp::read();
+            csr::hgatp::write(0);
+            kept
+        };
+        if kept >> 60 == mode.field() {
+            return mode;
+        }
+    }
+    panic!("the harts have no G-stage translation mode that the monitor knows");
+}
+
+#[expect(unsafe_code)]
+fn vmid_bits() -> u8 {
+    // UNSAFETY and SAFETY: no guest runs yet; unimplemented VMID bits read back as zero.
+    let kept = unsafe {
+        csr::hgatp::write(Mode::Sv39x4.field() << 60 | 0x3fff << 44);
+        let kept = csr::hgatp::read();
+        csr::hgatp::write(0);
+        kept
+    };
+    (kept >> 44 & 0x3fff).count_ones() as u8
+}
+
+/// GEILEN: how many guest interrupt files this hart has.
+#[expect(unsafe_code)]
+fn guest_files() -> u16 {
+    // UNSAFETY and SAFETY: hgeie only says whose interrupts to report; none is in use yet.
+    let kept = unsafe {
+        csr::hgeie::write(u64::MAX);
+        let kept = csr::hgeie::read();
+        csr::hgeie::write(0);
+        kept
+    };
+    kept.count_ones() as u16
+}

@@ -1,0 +1,213 @@
+//! Answers that describe the machine and its VMs.
+
+use crate::{
+    boot::{HOME_NODE, image},
+    hart, machine,
+    machine::memory,
+    vm::registry::{self, Record},
+};
+use addr::{BASE_PAGE, NodeId, VcpuIndex, VmId};
+use alloc::vec::Vec;
+use control::{
+    ControlError, DeviceInfo, DeviceKind, EventBatch, ExitCounts, FirmwareInfo, HartInfo, HartStats,
+    InterruptArchitecture, MachineInfo, MachineStats, MonitorInfo, MonitorMemory, MonitorMemoryKind, Name, NodeInfo,
+    NodeStats, Reply, VmState, VmStats, VmSummary,
+};
+use core::sync::atomic::Ordering;
+use frames::PageState;
+use rv::{csr, sbi};
+
+/// Events in one answer: all of them fit a frame.
+const EVENTS_PER_ANSWER: usize = 256;
+
+pub(super) fn machine() -> Reply {
+    let description = machine::description();
+    let (implementation, implementation_version) = sbi::implementation();
+    let distances = description
+        .nodes
+        .ids()
+        .flat_map(|from| description.nodes.ids().map(move |to| description.nodes.distance(from, to)));
+    Reply::Machine(alloc::boxed::Box::new(MachineInfo {
+        name: machine::name(),
+        model: description.model.clone(),
+        nodes: description.nodes.ids().map(node_info).collect(),
+        distances: distances.collect(),
+        harts: hart::all().iter().map(hart_info).collect(),
+        disks: machine::disks::list(),
+        devices: devices(),
+        timebase_hz: description.timebase_hz,
+        now_ticks: csr::time::read(),
+        firmware: FirmwareInfo { sbi_version: sbi::spec_version() as u32, implementation, implementation_version },
+        monitor: monitor_info(),
+        interrupts: interrupt_architecture(),
+        modules: machine::modules::list(),
+    }))
+}
+
+fn node_info(id: NodeId) -> NodeInfo {
+    let counts = memory::frames().counts(id);
+    NodeInfo { id, total_bytes: counts.total() * BASE_PAGE, free_bytes: counts.get(PageState::Free) * BASE_PAGE }
+}
+
+fn hart_info(hart: &hart::Hart) -> HartInfo {
+    let isa = machine::description().hart(hart.hart_id).map(|found| {
+        let names: Vec<&str> = found.extensions.iter().map(machine_tree::Extension::name).collect();
+        names.join("_")
+    });
+    HartInfo {
+        index: hart.cpu,
+        hart: hart.hart_id,
+        node: hart.node,
+        online: hart.is_online(),
+        isa: isa.unwrap_or_default(),
+        guest_files: machine::capabilities().guest_files,
+    }
+}
+
+fn devices() -> Vec<DeviceInfo> {
+    let uarts = machine::description().uarts.iter().map(|uart| DeviceInfo {
+        kind: DeviceKind::Uart,
+        location: alloc::format!("{:#x}", uart.registers.start().raw()),
+        node: None,
+    });
+    uarts.chain(machine::disks::devices()).collect()
+}
+
+fn monitor_info() -> MonitorInfo {
+    let parts = image::parts();
+    MonitorInfo {
+        version: env!("CARGO_PKG_VERSION").into(),
+        text_bytes: parts.text_end - parts.start,
+        rodata_bytes: parts.rodata_end - parts.text_end,
+        data_bytes: parts.end - parts.rodata_end,
+        gstage_mode: alloc::format!("{:?}", machine::capabilities().gstage_mode),
+        vmid_bits: machine::capabilities().vmid_bits,
+    }
+}
+
+fn interrupt_architecture() -> InterruptArchitecture {
+    let controllers = &machine::description().controllers;
+    if controllers.imsic.is_some() {
+        InterruptArchitecture::Aia
+    } else if controllers.aplics.is_empty() {
+        InterruptArchitecture::Plic
+    } else {
+        InterruptArchitecture::Aplic
+    }
+}
+
+pub(super) fn vms() -> Reply {
+    let now = csr::time::read();
+    Reply::Vms(registry::lock().records().map(|record| summary(record, now)).collect())
+}
+
+fn summary(record: &Record, now: u64) -> VmSummary {
+    VmSummary {
+        name: record.spec.name.clone(),
+        id: record.id,
+        state: record.shown_state(),
+        reason: record.reason.clone(),
+        vcpus: record.spec.vcpus,
+        memory_mib: record.spec.memory_mib,
+        resident: record.life.as_ref().map(|life| life.memory().resident()).unwrap_or_default(),
+        uptime_ticks: if record.state == VmState::Stopped { 0 } else { now.saturating_sub(record.started_at) },
+        resets: record.resets,
+    }
+}
+
+pub(super) fn machine_stats() -> Reply {
+    let now_ticks = csr::time::read();
+    let nodes = || machine::description().nodes.ids();
+    Reply::MachineStats(MachineStats {
+        now_ticks,
+        harts: hart::all().iter().map(|hart| hart_stats(hart, now_ticks)).collect(),
+        nodes: nodes().map(node_stats).collect(),
+        monitor: nodes().flat_map(monitor_memory).collect(),
+    })
+}
+
+fn hart_stats(hart: &hart::Hart, now: u64) -> HartStats {
+    let counters = &hart.counters;
+    let online = counters.online_at.load(Ordering::Relaxed);
+    let (guest_ticks, idle_ticks) =
+        (counters.guest_ticks.load(Ordering::Relaxed), counters.idle_ticks.load(Ordering::Relaxed));
+    let since = if online == 0 { 0 } else { now.saturating_sub(online) };
+    let running = counters.running.load(Ordering::Relaxed);
+    HartStats {
+        index: hart.cpu,
+        node: hart.node,
+        guest_ticks,
+        monitor_ticks: since.saturating_sub(guest_ticks + idle_ticks),
+        idle_ticks,
+        switches: counters.switches.load(Ordering::Relaxed),
+        queued: counters.queued.load(Ordering::Relaxed),
+        running: (running != u32::MAX).then_some((VmId((running >> 16) as u16), VcpuIndex(running as u16))),
+        exits: exits_on(hart),
+    }
+}
+
+/// Exits of the vCPUs that the hart owns now.
+fn exits_on(hart: &hart::Hart) -> ExitCounts {
+    let registry = registry::lock();
+    let lives = registry.records().filter_map(|record| record.life.as_ref());
+    let own = lives.flat_map(|life| life.vcpus()).filter(|vcpu| vcpu.cpu() == hart.cpu);
+    let mut sum = ExitCounts::new();
+    own.for_each(|vcpu| sum.add(&vcpu.counters.exits()));
+    sum
+}
+
+fn node_stats(node: NodeId) -> NodeStats {
+    let frames = memory::frames();
+    let counts = frames.counts(node);
+    NodeStats {
+        node,
+        total_bytes: counts.total() * BASE_PAGE,
+        free_bytes: counts.get(PageState::Free) * BASE_PAGE,
+        free_large_blocks: u64::from(frames.zeroed(node).1),
+        disk_cache_bytes: machine::disks::cache_bytes(node),
+    }
+}
+
+fn monitor_memory(node: NodeId) -> Vec<MonitorMemory> {
+    let counts = memory::frames().counts(node);
+    let parts = image::parts();
+    let mut found = alloc::vec![
+        (MonitorMemoryKind::Image, (parts.rodata_end - parts.start).next_multiple_of(BASE_PAGE)),
+        (MonitorMemoryKind::Memmap, memory::memmap_bytes(node)),
+        (MonitorMemoryKind::PageTables, counts.get(PageState::Monitor) * BASE_PAGE),
+    ];
+    if node == HOME_NODE {
+        found.push((MonitorMemoryKind::HeapUsed, machine::heap::claimed_bytes()));
+        found.push((MonitorMemoryKind::Modules, machine::modules::bytes()));
+    }
+    found.into_iter().map(|(kind, bytes)| MonitorMemory { node, kind, bytes }).collect()
+}
+
+pub(super) fn vm_stats(name: &Name) -> Result<Reply, ControlError> {
+    let mut registry = registry::lock();
+    let record = registry.find(name)?;
+    let life = record.life.as_ref();
+    let traffic = life.map(|life| life.platform().traffic()).unwrap_or_default();
+    Ok(Reply::VmStats(VmStats {
+        name: name.clone(),
+        id: record.id,
+        now_ticks: csr::time::read(),
+        vcpus: life.map(|life| life.vcpus().iter().map(|vcpu| vcpu.stats(life)).collect()).unwrap_or_default(),
+        memory: life.map(|life| life.memory().resident()).unwrap_or_default(),
+        disk_read_sectors: traffic.disk_read_sectors,
+        disk_written_sectors: traffic.disk_written_sectors,
+        net_sent_bytes: traffic.net_sent_bytes,
+        net_received_bytes: traffic.net_received_bytes,
+        pages_returned: life.map_or(0, |life| life.memory().pages_returned()),
+    }))
+}
+
+pub(super) fn events(from: u64) -> Reply {
+    Reply::Events(event_batch(from, EVENTS_PER_ANSWER))
+}
+
+pub(super) fn event_batch(from: u64, max: usize) -> EventBatch {
+    let names: Vec<(VmId, Name)> =
+        registry::lock().records().map(|record| (record.id, record.spec.name.clone())).collect();
+    crate::trace::read(from, max, |id| names.iter().find(|(known, _)| *known == id).map(|(_, name)| name.clone()))
+}

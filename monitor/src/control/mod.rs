@@ -1,0 +1,226 @@
+//! The control port: one client (the supervisor or a management guest), served by the control hart in bounded steps.
+//!
+//! [`Server`] owns the conversation: it takes frames apart, answers requests, and keeps the streams going. It never
+//! blocks: what takes time (a VM that loses its memory) is answered later. What it says is bounded: no more is
+//! produced while [`OUT_LIMIT`] bytes wait for the port.
+
+mod answers;
+mod streams;
+
+use crate::vm::registry;
+use alloc::{collections::VecDeque, vec::Vec};
+use control::{
+    Body, ClientMessage, ControlError, Decoder, EventKind, FrameError, Name, PROTOCOL_VERSION, Reply, Request,
+    ServerHello, ServerMessage, VmState,
+};
+use streams::Streams;
+
+/// Bytes waiting for the port above which streams pause.
+const OUT_LIMIT: usize = 256 << 10;
+/// Bytes taken from the port in one step.
+const CHUNK: usize = 16 << 10;
+
+/// The byte stream below.
+pub trait Port {
+    /// Takes what has arrived, up to the buffer's size.
+    fn read(&mut self, buf: &mut [u8]) -> usize;
+    /// Gives bytes away; returns how many were taken.
+    fn write(&mut self, bytes: &[u8]) -> usize;
+}
+
+/// An answer that waits for a VM to get somewhere.
+#[derive(Debug)]
+struct Waiting {
+    id: u32,
+    vm: Name,
+    until: VmState,
+}
+
+/// The conversation with the client.
+#[derive(Debug, Default)]
+pub struct Server {
+    decoder: Decoder,
+    out: VecDeque<u8>,
+    streams: Streams,
+    waiting: Vec<Waiting>,
+    shutdown: Option<u32>,
+}
+
+impl Server {
+    /// One bounded step: take requests, move streams on, give bytes to the port. `true` if there is more to do at once.
+    pub fn step(&mut self, port: &mut dyn Port) -> bool {
+        let mut is_busy = self.receive(port);
+        self.answer_waiting();
+        if self.out.len() < OUT_LIMIT {
+            let mut produced = Vec::new();
+            self.streams.pump(&mut produced);
+            is_busy |= !produced.is_empty();
+            produced.into_iter().for_each(|message| self.send(&message));
+        }
+        self.transmit(port);
+        if self.shutdown.is_some() && registry::lock().is_quiet() {
+            self.finish_shutdown(port);
+        }
+        is_busy
+    }
+
+    fn receive(&mut self, port: &mut dyn Port) -> bool {
+        if self.out.len() >= OUT_LIMIT {
+            return false;
+        }
+        let mut chunk = [0; CHUNK];
+        let len = port.read(&mut chunk);
+        self.decoder.push(&chunk[..len]);
+        while let Some(message) = self.decoder.next_message::<ClientMessage>() {
+            match message {
+                Ok(message) => self.handle(message),
+                Err(FrameError::Garbage { bytes }) => {
+                    crate::trace::record(None, EventKind::ControlGarbage { bytes: bytes as u64 });
+                }
+                Err(FrameError::Undecodable { .. }) => self.error(0, ControlError::BadMessage),
+            }
+        }
+        len == CHUNK
+    }
+
+    fn transmit(&mut self, port: &mut dyn Port) {
+        loop {
+            let (front, _) = self.out.as_slices();
+            if front.is_empty() {
+                return;
+            }
+            let taken = port.write(front);
+            if taken == 0 {
+                return;
+            }
+            self.out.drain(..taken);
+        }
+    }
+
+    fn send(&mut self, message: &ServerMessage) {
+        match control::encode(message) {
+            Ok(bytes) => self.out.extend(bytes),
+            Err(why) => log::error!("control: an answer cannot be sent: {why}"),
+        }
+    }
+
+    fn reply(&mut self, id: u32, reply: Reply) {
+        self.send(&ServerMessage { id, body: Body::Reply(reply) });
+    }
+
+    fn error(&mut self, id: u32, error: ControlError) {
+        self.send(&ServerMessage { id, body: Body::Error(error) });
+    }
+
+    fn handle(&mut self, ClientMessage { id, request }: ClientMessage) {
+        if self.shutdown.is_some() {
+            return self.error(id, ControlError::ShuttingDown);
+        }
+        match self.perform(id, request) {
+            Ok(Some(reply)) => self.reply(id, reply),
+            Ok(None) => {}
+            Err(error) => self.error(id, error),
+        }
+    }
+
+    /// Does what is asked; `None` when the answer comes later.
+    fn perform(&mut self, id: u32, request: Request) -> Result<Option<Reply>, ControlError> {
+        let reply = match request {
+            Request::Hello { version } => self.hello(version)?,
+            Request::MachineInfo => answers::machine(),
+            Request::ListVms => answers::vms(),
+            Request::MachineStats => answers::machine_stats(),
+            Request::VmStats { vm } => answers::vm_stats(&vm)?,
+            Request::Events { from } => answers::events(from),
+            Request::CreateVm(spec) => {
+                registry::lock().create(spec)?;
+                Reply::Done
+            }
+            Request::StartVm { vm } => {
+                registry::lock().start(&vm)?;
+                Reply::Done
+            }
+            Request::DestroyVm { vm } => {
+                registry::lock().destroy(&vm)?;
+                Reply::Done
+            }
+            Request::PauseVm { vm } => return self.pause(id, vm),
+            Request::ResumeVm { vm } => {
+                registry::lock().find(&vm)?.resume()?;
+                Reply::Done
+            }
+            Request::KillVm { vm } => {
+                registry::lock().find(&vm)?.kill()?;
+                self.waiting.push(Waiting { id, vm, until: VmState::Stopped });
+                return Ok(None);
+            }
+            Request::ResetVm { vm } => {
+                registry::lock().find(&vm)?.reset()?;
+                Reply::Done
+            }
+            Request::ConsoleAttach { vm, from } => self.streams.attach_console(id, vm, from)?,
+            Request::PortOpen { vm, port } => self.streams.open_port(id, vm, port)?,
+            Request::EventsFollow { from } => self.streams.follow_events(id, from)?,
+            Request::Input { stream, bytes } => self.streams.input(stream, &bytes)?,
+            Request::Close { stream } => self.streams.close(stream)?,
+            Request::PutModule { name, total_len } => self.streams.begin_upload(id, name, total_len)?,
+            Request::ModuleChunk { upload, offset, bytes } => self.streams.upload(upload, offset, &bytes)?,
+            Request::DropModule { name } => {
+                crate::machine::modules::remove(&name)?;
+                Reply::Done
+            }
+            Request::Shutdown => {
+                registry::lock().stop_all();
+                self.shutdown = Some(id);
+                return Ok(None);
+            }
+        };
+        Ok(Some(reply))
+    }
+
+    fn hello(&mut self, version: u32) -> Result<Reply, ControlError> {
+        if version != PROTOCOL_VERSION {
+            return Err(ControlError::VersionMismatch { client: version, server: PROTOCOL_VERSION });
+        }
+        self.streams = Streams::default();
+        self.waiting.clear();
+        Ok(Reply::Hello(ServerHello {
+            version: PROTOCOL_VERSION,
+            machine: crate::machine::name(),
+            monitor: env!("CARGO_PKG_VERSION").into(),
+        }))
+    }
+
+    fn pause(&mut self, id: u32, vm: Name) -> Result<Option<Reply>, ControlError> {
+        registry::lock().find(&vm)?.pause()?;
+        self.waiting.push(Waiting { id, vm, until: VmState::Paused });
+        Ok(None)
+    }
+
+    /// Answers those whose VM has got where they wanted it.
+    fn answer_waiting(&mut self) {
+        if self.waiting.is_empty() {
+            return;
+        }
+        let mut arrived = Vec::new();
+        {
+            let mut registry = registry::lock();
+            self.waiting.retain(|waiting| {
+                let is_there = registry.find(&waiting.vm).map_or(true, |record| record.has_reached(waiting.until));
+                if is_there {
+                    arrived.push(waiting.id);
+                }
+                !is_there
+            });
+        }
+        arrived.into_iter().for_each(|id| self.reply(id, Reply::Done));
+    }
+
+    fn finish_shutdown(&mut self, port: &mut dyn Port) {
+        if let Some(id) = self.shutdown.take() {
+            self.reply(id, Reply::Done);
+            self.transmit(port);
+            crate::machine::power_off();
+        }
+    }
+}

@@ -1,0 +1,190 @@
+//! Streams: consoles, named ports, followed events and uploads.
+
+use crate::{
+    machine::modules::{self, Pieces},
+    vm::registry,
+};
+use alloc::vec::Vec;
+use control::{Body, ConsoleRange, ControlError, Label, MAX_DATA, Name, Reply, ServerMessage, StreamData, StreamEnd};
+
+/// Streams open at a time.
+const MAX_STREAMS: usize = 64;
+/// Events in one message.
+const EVENTS_PER_MESSAGE: usize = 64;
+
+#[derive(Debug)]
+enum Kind {
+    Console { vm: Name, next: u64 },
+    Port { vm: Name, port: Label, was_open: bool },
+    Events { next: u64 },
+    Upload { name: Label, total: u64, bytes: Pieces },
+}
+
+#[derive(Debug)]
+struct Stream {
+    id: u32,
+    kind: Kind,
+}
+
+/// All streams of the client.
+#[derive(Debug, Default)]
+pub struct Streams {
+    open: Vec<Stream>,
+}
+
+impl Streams {
+    fn add(&mut self, id: u32, kind: Kind) -> Result<(), ControlError> {
+        if self.open.len() >= MAX_STREAMS {
+            let value = self.open.len() as u64 + 1;
+            return Err(ControlError::TooLarge { what: "open streams".into(), value, max: MAX_STREAMS as u64 });
+        }
+        self.open.push(Stream { id, kind });
+        Ok(())
+    }
+
+    pub(super) fn attach_console(&mut self, id: u32, vm: Name, from: u64) -> Result<Reply, ControlError> {
+        let range = {
+            let mut registry = registry::lock();
+            let console = registry.find(&vm)?.console.lock();
+            let (oldest, end) = (console.oldest(), console.end());
+            ConsoleRange { oldest, first: from.clamp(oldest, end), end }
+        };
+        self.add(id, Kind::Console { vm, next: range.first })?;
+        Ok(Reply::Console(range))
+    }
+
+    pub(super) fn open_port(&mut self, id: u32, vm: Name, port: Label) -> Result<Reply, ControlError> {
+        let is_taken =
+            |stream: &Stream| matches!(&stream.kind, Kind::Port { vm: v, port: p, .. } if *v == vm && *p == port);
+        if self.open.iter().any(is_taken) {
+            return Err(ControlError::PortBusy { vm, port });
+        }
+        let life = registry::lock().find(&vm)?.life.clone();
+        if let Some(life) = life {
+            life.platform().set_port_connected(&life, &port, true)?;
+        }
+        self.add(id, Kind::Port { vm, port, was_open: false })?;
+        Ok(Reply::Opened)
+    }
+
+    pub(super) fn follow_events(&mut self, id: u32, from: u64) -> Result<Reply, ControlError> {
+        self.add(id, Kind::Events { next: from.min(crate::trace::next_sequence()) })?;
+        Ok(Reply::Opened)
+    }
+
+    pub(super) fn begin_upload(&mut self, id: u32, name: Label, total: u64) -> Result<Reply, ControlError> {
+        modules::check_new(&name, total)?;
+        self.add(id, Kind::Upload { name, total, bytes: Pieces::default() })?;
+        Ok(Reply::Opened)
+    }
+
+    pub(super) fn input(&mut self, stream: u32, bytes: &[u8]) -> Result<Reply, ControlError> {
+        let accepted = match &self.find(stream)?.kind {
+            Kind::Console { vm, .. } => {
+                let (console, life) = {
+                    let mut registry = registry::lock();
+                    let record = registry.find(vm)?;
+                    (record.console.clone(), record.life.clone())
+                };
+                let taken = console.lock().type_in(bytes);
+                if let Some(life) = life {
+                    life.platform().feed_console(&life);
+                }
+                taken
+            }
+            Kind::Port { vm, port, .. } => {
+                let life = registry::lock().find(vm)?.life.clone();
+                life.map_or(0, |life| life.platform().port_input(&life, port, bytes))
+            }
+            _ => return Err(ControlError::WrongStream { stream }),
+        };
+        Ok(Reply::Accepted { bytes: accepted as u32 })
+    }
+
+    pub(super) fn upload(&mut self, upload: u32, offset: u64, chunk: &[u8]) -> Result<Reply, ControlError> {
+        let Kind::Upload { name, total, bytes } = &mut self.find(upload)?.kind else {
+            return Err(ControlError::WrongStream { stream: upload });
+        };
+        let expected = bytes.len();
+        if offset != expected || expected + chunk.len() as u64 > *total {
+            return Err(ControlError::WrongOffset { offset, expected });
+        }
+        bytes.extend(chunk);
+        if bytes.len() == *total {
+            let (name, bytes) = (name.clone(), core::mem::take(bytes));
+            self.open.retain(|stream| stream.id != upload);
+            modules::store(name, bytes)?;
+        }
+        Ok(Reply::Done)
+    }
+
+    pub(super) fn close(&mut self, stream: u32) -> Result<Reply, ControlError> {
+        if let Kind::Port { vm, port, .. } = &self.find(stream)?.kind
+            && let Ok(record) = registry::lock().find(vm)
+            && let Some(life) = record.life.clone()
+        {
+            let _ = life.platform().set_port_connected(&life, port, false);
+        }
+        self.open.retain(|open| open.id != stream);
+        Ok(Reply::Done)
+    }
+
+    fn find(&mut self, id: u32) -> Result<&mut Stream, ControlError> {
+        self.open.iter_mut().find(|stream| stream.id == id).ok_or(ControlError::UnknownStream { stream: id })
+    }
+
+    /// Collects what the streams have to say: at most one message each.
+    pub(super) fn pump(&mut self, out: &mut Vec<ServerMessage>) {
+        let mut ended = Vec::new();
+        for Stream { id, kind } in &mut self.open {
+            match next_data(kind) {
+                Ok(Some(data)) => out.push(ServerMessage { id: *id, body: Body::Stream(data) }),
+                Ok(None) => {}
+                Err(end) => {
+                    out.push(ServerMessage { id: *id, body: Body::Stream(StreamData::End(end)) });
+                    ended.push(*id);
+                }
+            }
+        }
+        self.open.retain(|stream| !ended.contains(&stream.id));
+    }
+}
+
+/// The next piece of a stream, nothing, or its end.
+fn next_data(kind: &mut Kind) -> Result<Option<StreamData>, StreamEnd> {
+    match kind {
+        Kind::Console { vm, next } => {
+            let mut registry = registry::lock();
+            let console = registry.find(vm).map_err(|_| StreamEnd::VmGone)?.console.lock();
+            let (offset, bytes) = console.read(*next, MAX_DATA.min(16 << 10));
+            if bytes.is_empty() {
+                return Ok(None);
+            }
+            *next = offset + bytes.len() as u64;
+            Ok(Some(StreamData::Console { offset, bytes }))
+        }
+        Kind::Port { vm, port, was_open } => {
+            let life = registry::lock().find(vm).map_err(|_| StreamEnd::VmGone)?.life.clone();
+            let guest_open = life.as_ref().is_some_and(|life| life.platform().is_port_open(port));
+            if guest_open != *was_open {
+                *was_open = guest_open;
+                if let Some(life) = life.filter(|_| guest_open) {
+                    let _ = life.platform().set_port_connected(&life, port, true);
+                }
+                return Ok(Some(StreamData::PortState { guest_open }));
+            }
+            let Some(life) = life else { return Ok(None) };
+            let bytes = life.platform().port_output(&life, port, MAX_DATA.min(16 << 10));
+            Ok((!bytes.is_empty()).then_some(StreamData::Port { bytes }))
+        }
+        Kind::Events { next } => {
+            if *next >= crate::trace::next_sequence() {
+                return Ok(None);
+            }
+            let batch = super::answers::event_batch(*next, EVENTS_PER_MESSAGE);
+            *next = batch.next;
+            Ok(Some(StreamData::Events(batch)))
+        }
+        Kind::Upload { .. } => Ok(None),
+    }
+}

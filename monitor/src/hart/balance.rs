@@ -1,0 +1,96 @@
+//! Facts for the balancer, and what becomes of its proposals.
+//!
+//! The policy is `sched::balance`. A proposal is a message to the hart that owns the vCPU; that hart hands it over when
+//! its turn ends, or forgets it when it is out of date.
+
+use super::{Message, all};
+use crate::{
+    machine,
+    vcpu::{VcpuShared, shared::HsmState},
+    vm::registry,
+};
+use addr::{CpuIndex, NodeId, VmId};
+use alloc::vec::Vec;
+use control::MigrationReason;
+use core::sync::atomic::Ordering;
+use rv::csr;
+use sched::{
+    Entity,
+    balance::{Activity, Caution, HartFacts, Move, Reason, Snapshot, VcpuFacts, place_vm, rebalance},
+};
+
+/// Time between two looks at the whole machine, in fractions of a second.
+pub const REBALANCE_HZ: u64 = 50;
+
+/// The machine at one moment.
+struct Facts {
+    harts: Vec<HartFacts>,
+    vcpus: Vec<VcpuFacts>,
+}
+
+impl Facts {
+    fn new(registry: &registry::Registry) -> Self {
+        let harts = all().iter().map(|hart| HartFacts { node: hart.node, is_online: hart.is_online() }).collect();
+        let now = csr::time::read();
+        let mut vcpus = Vec::new();
+        for record in registry.records() {
+            let Some(life) = &record.life else { continue };
+            let weight = u32::from(record.spec.weight);
+            vcpus.extend(life.vcpus().iter().map(|vcpu| vcpu_facts(record.id, vcpu, weight, now)));
+        }
+        Self { harts, vcpus }
+    }
+}
+
+fn vcpu_facts(vm: VmId, vcpu: &VcpuShared, weight: u32, now: u64) -> VcpuFacts {
+    let entity = Entity { vm, vcpu: vcpu.index };
+    let is_running = all()
+        .get(vcpu.cpu().index())
+        .is_some_and(|hart| hart.counters.running.load(Ordering::Relaxed) == super::label(entity));
+    let activity = if is_running {
+        Activity::Running
+    } else if vcpu.is_blocked() || vcpu.hsm() == HsmState::Stopped {
+        Activity::Blocked
+    } else {
+        Activity::Waiting { ticks: now.saturating_sub(vcpu.runnable_since()) }
+    };
+    VcpuFacts { entity, weight, hart: vcpu.cpu(), activity, home: None, served_permille: vcpu.served_permille() }
+}
+
+fn distance(from: NodeId, to: NodeId) -> u8 {
+    machine::description().nodes.distance(from, to)
+}
+
+/// Harts for the vCPUs of a new VM.
+pub fn place(registry: &registry::Registry, vcpus: usize) -> Vec<CpuIndex> {
+    let facts = Facts::new(registry);
+    place_vm(&Snapshot { harts: &facts.harts, vcpus: &facts.vcpus, distance: &distance }, vcpus)
+}
+
+/// Looks at the machine and asks for the few moves that make it fairer.
+pub fn step(registry: &registry::Registry) {
+    let facts = Facts::new(registry);
+    let snapshot = Snapshot { harts: &facts.harts, vcpus: &facts.vcpus, distance: &distance };
+    for Move { entity, from, to, reason } in rebalance(&snapshot, &Caution::new(machine::capabilities().timebase_hz)) {
+        if let Some(hart) = all().get(from.index()) {
+            hart.send(Message::HandOver { entity, to, reason: traced(reason) });
+        }
+    }
+    for record in registry.records() {
+        let Some(life) = &record.life else { continue };
+        life.vcpus().iter().for_each(|vcpu| vcpu.observe_service());
+    }
+}
+
+const fn traced(reason: Reason) -> MigrationReason {
+    match reason {
+        Reason::IdlePull | Reason::Home => MigrationReason::IdleElsewhere,
+        Reason::Even | Reason::Rotate => MigrationReason::Balance,
+    }
+}
+
+/// Does any hart have more than it can run at once?
+#[must_use]
+pub fn is_contended() -> bool {
+    all().iter().any(|hart| hart.counters.queued.load(Ordering::Relaxed) > 1)
+}

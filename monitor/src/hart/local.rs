@@ -1,0 +1,143 @@
+//! The half of a hart that only the hart itself touches.
+
+use super::{Hart, Message};
+use crate::{
+    machine::node_box::NodeBox,
+    vcpu::{RunState, Vcpu, file},
+};
+use addr::{CpuIndex, VmId};
+use alloc::vec::Vec;
+use control::{EventKind, MigrationReason};
+use rv::csr;
+use sched::{Entity, RunQueue};
+use tlb::HartVmids;
+
+/// A hart's own vCPUs and their queue.
+#[derive(Debug)]
+pub struct HartLocal {
+    /// Every vCPU that this hart owns, runnable or not.
+    pub(super) vcpus: Vec<NodeBox<Vcpu>>,
+    /// The runnable ones.
+    pub(super) queue: RunQueue,
+    /// Position in `vcpus` of the vCPU whose state is in the hart's registers.
+    pub(super) loaded: Option<usize>,
+    /// What vCPUs use of the hart.
+    pub(super) tools: HartTools,
+}
+
+/// What the vCPUs of a hart share: VMIDs, guest interrupt files, the hart's own timer.
+#[derive(Debug)]
+pub struct HartTools {
+    /// VMIDs of this hart.
+    pub vmids: HartVmids,
+    files_used: u64,
+    files: u16,
+    timer_armed: u64,
+}
+
+impl HartTools {
+    /// Takes a guest interrupt file of this hart, if one is free. File 0 is "none".
+    pub fn take_file(&mut self) -> Option<u8> {
+        let file = (1..=self.files).find(|file| self.files_used & 1 << file == 0)?;
+        self.files_used |= 1 << file;
+        Some(file as u8)
+    }
+
+    /// Gives a file back.
+    pub fn release_file(&mut self, file: u8) {
+        self.files_used &= !(1 << file);
+    }
+
+    /// Sets this hart's own timer to `deadline` ticks (`u64::MAX`: never).
+    #[inline]
+    pub fn arm(&mut self, deadline: u64) {
+        if self.timer_armed != deadline {
+            self.timer_armed = deadline;
+            set_timer(deadline);
+        }
+    }
+}
+
+impl HartLocal {
+    pub(super) fn new(vmid_bits: u8, guest_files: u16, queue: RunQueue) -> Self {
+        Self {
+            vcpus: Vec::with_capacity(16),
+            queue,
+            loaded: None,
+            tools: HartTools { vmids: HartVmids::new(vmid_bits), files_used: 0, files: guest_files, timer_armed: 0 },
+        }
+    }
+
+    /// The earliest deadline of a vCPU that waits off the hart.
+    pub(super) fn next_wakeup(&self) -> u64 {
+        let waiting = self.vcpus.iter().filter(|vcpu| vcpu.run_state == RunState::Blocked);
+        waiting.map(|vcpu| vcpu.wake_at).min().unwrap_or(u64::MAX)
+    }
+
+    /// Lets the guest files of vCPUs that wait interrupt this hart.
+    pub(super) fn watch_files(&self) {
+        let waiting = self.vcpus.iter().filter(|vcpu| vcpu.run_state == RunState::Blocked);
+        file::watch(waiting.fold(0, |mask, vcpu| mask | vcpu.file_mask()));
+    }
+
+    /// The position of a vCPU.
+    pub(super) fn position(&self, entity: Entity) -> Option<usize> {
+        self.vcpus.iter().position(|vcpu| vcpu.entity() == entity)
+    }
+
+    /// Takes the loaded vCPU's state out of the hart's registers.
+    pub(super) fn unload(&mut self) {
+        if let Some(at) = self.loaded.take() {
+            self.vcpus[at].unload();
+        }
+    }
+
+    /// Puts vCPU `at` into the hart's registers, unless it is there already.
+    #[inline]
+    pub(super) fn load(&mut self, hart: &Hart, at: usize) {
+        if self.loaded != Some(at) {
+            self.unload();
+            super::add(&hart.counters.switches, 1);
+            self.vcpus[at].load();
+            self.loaded = Some(at);
+        }
+    }
+
+    /// Gives a vCPU to hart `to`, with what is owed to it in the interrupt file.
+    pub(super) fn hand_over(&mut self, hart: &Hart, entity: Entity, to: CpuIndex, reason: MigrationReason) {
+        let (Some(at), Some(target)) = (self.position(entity), super::all().get(to.index())) else { return };
+        if target.cpu == hart.cpu {
+            return;
+        }
+        self.unload();
+        let mut vcpu = self.vcpus.swap_remove(at);
+        self.queue.remove(entity);
+        vcpu.leave_file(&mut self.tools);
+        super::add(&vcpu.shared.counters.migrations, 1);
+        let kind = EventKind::VcpuMigrated { vcpu: vcpu.index, from: hart.cpu, to, reason };
+        crate::trace::record(Some(entity.vm), kind);
+        vcpu.shared.set_cpu(to);
+        target.send(Message::Adopt(vcpu));
+    }
+
+    /// Drops the vCPUs of `vm`.
+    pub(super) fn release_vm(&mut self, vm: VmId) {
+        self.unload();
+        while let Some(at) = self.vcpus.iter().position(|vcpu| vcpu.vm.id == vm) {
+            let mut vcpu = self.vcpus.swap_remove(at);
+            if vcpu.run_state == RunState::Runnable {
+                self.queue.remove(vcpu.entity());
+            }
+            vcpu.leave_file(&mut self.tools);
+            let vm = vcpu.vm.clone();
+            drop(vcpu);
+            vm.vcpu_released();
+        }
+    }
+}
+
+#[expect(unsafe_code)]
+fn set_timer(deadline: u64) {
+    // UNSAFETY and SAFETY: stimecmp raises HS timer interrupts, which the per-hart loop takes; Sstc is required.
+    unsafe { csr::stimecmp::write(deadline) };
+}

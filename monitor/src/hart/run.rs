@@ -1,0 +1,164 @@
+//! The per-hart loop: look at what was asked, pick a vCPU, run it until something happens, account, repeat.
+//!
+//! This is where Disco's run queues are and where Cellular Disco's gang scheduler will live. The queue's policy is
+//! the crate `sched`; this file only carries out its decisions.
+
+use super::{Hart, HartLocal, Message, add};
+use crate::vcpu::{Next, RunState, shared::HsmState};
+use core::sync::atomic::Ordering;
+use rv::{csr, fence, fields::interrupt};
+
+/// Runs vCPUs on `hart` for ever.
+pub fn run(hart: &'static Hart) -> ! {
+    let capabilities = crate::machine::capabilities();
+    let queue = crate::machine::scheduling().new_queue();
+    let mut local = HartLocal::new(capabilities.vmid_bits, capabilities.guest_files, queue);
+    hart.counters.online_at.store(csr::time::read(), Ordering::Relaxed);
+    local.tools.arm(u64::MAX);
+    enable_interrupts();
+    loop {
+        attend(hart, &mut local);
+        let now = csr::time::read();
+        wake_due(&mut local, now);
+        match local.queue.pick_next() {
+            Some(entity) => turn(hart, &mut local, entity),
+            None => idle(hart, &mut local),
+        }
+        hart.counters.queued.store(local.queue.len() as u32, Ordering::Relaxed);
+    }
+}
+
+/// Handles everything that others left for this hart.
+#[inline]
+fn attend(hart: &Hart, local: &mut HartLocal) {
+    clear_software_interrupt();
+    if csr::sip::read() & interrupt::SEI != 0 {
+        crate::machine::irq::handle_external(hart, crate::machine::devices::acknowledge);
+        crate::machine::device_interrupt();
+    }
+    if hart.take_kick() {
+        look_at_requests(local);
+    }
+    if hart.has_mail.load(Ordering::SeqCst) {
+        for message in hart.take_mail() {
+            deliver(hart, local, message);
+        }
+    }
+    if hart.is_control() {
+        crate::machine::control_step();
+    }
+}
+
+fn deliver(hart: &Hart, local: &mut HartLocal, message: Message) {
+    match message {
+        Message::Adopt(vcpu) => {
+            let mut vcpu = if vcpu.node() == hart.node { vcpu } else { vcpu.relocate(hart.node) };
+            vcpu.arrive(hart, &mut local.tools);
+            if vcpu.run_state == RunState::Runnable {
+                local.queue.enqueue(vcpu.entity(), vcpu.weight(), csr::time::read());
+            }
+            local.vcpus.push(vcpu);
+            // Requests made while it was on its way rang at its old hart.
+            look_at_requests(local);
+        }
+        Message::HandOver { entity, to, reason } => local.hand_over(hart, entity, to, reason),
+        Message::Release(vm) => local.release_vm(vm),
+    }
+}
+
+/// Makes vCPUs runnable that somebody wants something of.
+fn look_at_requests(local: &mut HartLocal) {
+    let now = csr::time::read();
+    if let Some(at) = local.loaded {
+        local.vcpus[at].serve_fences();
+    }
+    for vcpu in &mut local.vcpus {
+        match vcpu.run_state {
+            RunState::Blocked if vcpu.shared.has_requests() || vcpu.has_interrupt() => {}
+            RunState::Stopped if vcpu.shared.hsm() == HsmState::StartPending => vcpu.start(),
+            RunState::Parked if vcpu.vm.is_running() => {}
+            _ => continue,
+        }
+        vcpu.mark_runnable();
+        local.queue.enqueue(vcpu.entity(), vcpu.weight(), now);
+    }
+}
+
+/// Makes vCPUs runnable whose timer or guest interrupt file calls.
+fn wake_due(local: &mut HartLocal, now: u64) {
+    let files = crate::vcpu::file::pending_files();
+    for vcpu in &mut local.vcpus {
+        if vcpu.run_state == RunState::Blocked && (vcpu.wake_at <= now || vcpu.file_mask() & files != 0) {
+            vcpu.mark_runnable();
+            local.queue.enqueue(vcpu.entity(), vcpu.weight(), now);
+        }
+    }
+}
+
+/// One turn of a vCPU: until its slice ends, it waits, or somebody calls.
+fn turn(hart: &Hart, local: &mut HartLocal, entity: sched::Entity) {
+    let Some(at) = local.position(entity) else {
+        local.queue.dequeue(entity);
+        return;
+    };
+    local.load(hart, at);
+    let begin = csr::time::read();
+    let is_shared = local.queue.len() > 1;
+    let slice_end = if is_shared { begin.saturating_add(local.queue.slice_ticks(entity)) } else { u64::MAX };
+    local.watch_files();
+    local.tools.arm(slice_end.min(local.next_wakeup()).min(crate::machine::next_tick(hart)));
+    let vcpu = &mut local.vcpus[at];
+    hart.counters.running.store(super::label(entity), Ordering::Relaxed);
+    vcpu.begin_turn(begin, is_shared);
+    let next = vcpu.run(hart, &mut local.tools);
+    let end = csr::time::read();
+    hart.counters.running.store(u32::MAX, Ordering::Relaxed);
+    add(&hart.counters.guest_ticks, vcpu.end_turn(end));
+    local.queue.charge(entity, end.wrapping_sub(begin));
+    let stays = match next {
+        Next::Resume | Next::Reschedule => true,
+        Next::Wait => !vcpu.block(),
+        Next::Stopped => {
+            vcpu.run_state = RunState::Stopped;
+            false
+        }
+        Next::VmStateChanged => {
+            vcpu.vm.is_running() || {
+                vcpu.run_state = RunState::Parked;
+                false
+            }
+        }
+    };
+    if !stays {
+        local.queue.dequeue(entity);
+    }
+}
+
+/// Nothing is runnable: do a bounded piece of background work or sleep until something happens.
+fn idle(hart: &Hart, local: &mut HartLocal) {
+    let begin = csr::time::read();
+    if !crate::machine::idle_step(hart) {
+        local.tools.arm(local.next_wakeup().min(crate::machine::next_tick(hart)));
+        local.watch_files();
+        if !hart.has_work() {
+            fence::wait_for_interrupt();
+        }
+    }
+    add(&hart.counters.idle_ticks, csr::time::read().wrapping_sub(begin));
+}
+
+#[expect(unsafe_code)]
+fn enable_interrupts() {
+    // UNSAFETY and SAFETY: with sstatus.SIE = 0 these interrupts are taken only while a guest runs, into the trap
+    // vector that is installed; in HS-mode they only end a WFI.
+    unsafe {
+        csr::sie::write(interrupt::SSI | interrupt::STI | interrupt::SEI);
+        csr::hie::set(interrupt::SGEI);
+    }
+}
+
+#[expect(unsafe_code)]
+fn clear_software_interrupt() {
+    // UNSAFETY and SAFETY: the doorbell's flags are read after this, so no ring is lost.
+    unsafe { csr::sip::clear(interrupt::SSI) };
+}

@@ -1,0 +1,151 @@
+//! The machine's disks, network interface and control port, as the rest of the monitor uses them.
+
+use super::{irq::Controllers, memory};
+use crate::{
+    boot::{HOME_NODE, layout},
+    control::Port,
+};
+use addr::{CpuIndex, MachineAddr, PageSize};
+use alloc::vec::Vec;
+use control::{DeviceInfo, DeviceKind};
+use core::ptr::NonNull;
+use machine_io::{ControlPort, DeviceType, Found, IoError, MachineDisk, MachineNic, Platform};
+use machine_tree::{AddressRange, InterruptSource, MachineDescription};
+use spin::{Mutex, Once};
+
+/// The hart that takes the devices' interrupts.
+const IO_HART: CpuIndex = CpuIndex(0);
+
+/// What the drivers need of the monitor.
+#[derive(Debug)]
+pub enum DirectPlatform {}
+
+// UNSAFETY: the trait's contract is about memory that devices write.
+#[expect(unsafe_code)]
+// SAFETY: (1) frames are taken from the allocator for good, zeroed, and the direct map shows them for ever; (2) the
+// direct map covers device registers below its end; (3) the monitor programs no IOMMU, and the machines that it runs on
+// are cache-coherent for DMA (the RISC-V platform's default without non-coherent markings).
+unsafe impl Platform for DirectPlatform {
+    fn allocate(pages: usize) -> Option<(MachineAddr, NonNull<u8>)> {
+        let first = memory::take_monitor_run(HOME_NODE, pages as u64)?;
+        for page in 0..(pages as u64).next_power_of_two() {
+            super::direct::zero(addr::Mfn::new(first.raw() + page), PageSize::Base);
+        }
+        let pointer = NonNull::new(layout::direct(first.addr()) as *mut u8)?;
+        Some((first.addr(), pointer))
+    }
+
+    fn map_device(range: AddressRange) -> Option<NonNull<u8>> {
+        let is_mapped = range.end().raw() <= layout::DIRECT_SIZE;
+        NonNull::new(layout::direct(range.start()) as *mut u8).filter(|_| is_mapped)
+    }
+}
+
+/// A disk of the machine.
+pub type Disk = MachineDisk<DirectPlatform>;
+/// Its network interface.
+pub type Nic = MachineNic<DirectPlatform>;
+
+/// Everything found.
+pub struct Devices {
+    /// Disks.
+    pub disks: Vec<Mutex<Disk>>,
+    /// The first network interface.
+    pub nic: Option<Mutex<Nic>>,
+    control: Option<Mutex<ControlPort<DirectPlatform>>>,
+}
+
+static DEVICES: Once<Devices> = Once::new();
+
+/// All devices.
+#[must_use]
+pub fn all() -> &'static Devices {
+    DEVICES.get().expect("boot discovers the devices first")
+}
+
+/// Finds the devices and routes their interrupts.
+pub fn discover(description: &MachineDescription, controllers: &mut Controllers) {
+    let (found, troubles) = machine_io::discover::<DirectPlatform>(description);
+    for trouble in troubles {
+        log::warn!("device at {}: {:?}", trouble.place, trouble.error);
+    }
+    let mut devices = Devices { disks: Vec::new(), nic: None, control: None };
+    for device in found {
+        let (place, interrupt) = (device.place(), device.interrupt());
+        if let Err(why) = devices.adopt(device) {
+            log::warn!("device at {place}: {why:?}");
+            continue;
+        }
+        if let Some(Err(why)) = interrupt.map(|source| controllers.attach(source, IO_HART)) {
+            log::warn!("device at {place}: interrupt: {why:?}");
+        }
+    }
+    let names: Vec<_> = devices.disks.iter().map(|disk| alloc::string::String::from(disk.lock().name())).collect();
+    log::info!("disks {names:?}, network {}, control port {}", devices.nic.is_some(), devices.control.is_some());
+    DEVICES.call_once(|| devices);
+}
+
+impl Devices {
+    fn adopt(&mut self, device: Found) -> Result<(), IoError> {
+        match device.kind() {
+            Some(DeviceType::Block) => self.disks.push(Mutex::new(Disk::new(device)?)),
+            Some(DeviceType::Network) if self.nic.is_none() => self.nic = Some(Mutex::new(Nic::new(device)?)),
+            Some(DeviceType::Console) if self.control.is_none() => {
+                self.control = Some(Mutex::new(ControlPort::new(device)?));
+            }
+            _ => {}
+        }
+        Ok(())
+    }
+
+    /// For `ls`.
+    #[must_use]
+    pub fn list(&self) -> Vec<DeviceInfo> {
+        let info =
+            |kind, place: machine_io::Place| DeviceInfo { kind, location: alloc::format!("{place}"), node: None };
+        let disks = self.disks.iter().map(|disk| info(DeviceKind::Disk, disk.lock().place()));
+        let nic = self.nic.iter().map(|nic| info(DeviceKind::Network, nic.lock().place()));
+        let port = self.control.iter().map(|port| info(DeviceKind::ControlPort, port.lock().place()));
+        disks.chain(nic).chain(port).collect()
+    }
+}
+
+/// A device interrupts: quiets it and notes who has to look.
+pub fn acknowledge(source: InterruptSource) {
+    let Some(devices) = DEVICES.get() else { return };
+    let is_its = |interrupt: Option<InterruptSource>| interrupt == Some(source);
+    for disk in &devices.disks {
+        let mut disk = disk.lock();
+        if is_its(disk.interrupt()) {
+            disk.acknowledge();
+        }
+    }
+    if let Some(mut nic) = devices.nic.as_ref().map(|nic| nic.lock())
+        && is_its(nic.interrupt())
+    {
+        nic.acknowledge();
+    }
+    if let Some(mut port) = devices.control.as_ref().map(|port| port.lock())
+        && is_its(port.interrupt())
+    {
+        port.acknowledge();
+    }
+}
+
+/// The control port for the server; nothing where the machine has none.
+#[derive(Debug)]
+pub struct ControlStream;
+
+impl Port for ControlStream {
+    fn read(&mut self, buf: &mut [u8]) -> usize {
+        all().control.as_ref().and_then(|port| port.lock().read(buf).ok()).unwrap_or(0)
+    }
+
+    fn write(&mut self, bytes: &[u8]) -> usize {
+        match &all().control {
+            // Without a port, or with a broken one, nobody listens: what is said is gone.
+            None => bytes.len(),
+            Some(port) => port.lock().write(bytes).unwrap_or(bytes.len()),
+        }
+    }
+}

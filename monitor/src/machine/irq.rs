@@ -1,0 +1,85 @@
+//! The machine's interrupts: doorbells between harts, messages to guest interrupt files, and the devices' lines.
+
+use crate::{boot::layout, hart::Hart};
+use addr::{CpuIndex, HartId, MachineAddr, Mfn};
+use core::num::NonZero;
+use intc::{HartFile, MachineInterrupts, MmioRegion, Pending};
+use machine_tree::{AddressRange, InterruptSource, MachineDescription};
+use spin::Once;
+
+/// The machine's controllers.
+pub type Controllers = MachineInterrupts<MmioRegion, HartFile>;
+
+static CONTROLLERS: Once<Controllers> = Once::new();
+
+/// Takes the controllers over.
+///
+/// # Panics
+/// When the tree describes controllers that cannot be driven: without interrupts nothing else works.
+#[must_use]
+pub fn discover(description: &MachineDescription) -> Controllers {
+    let controllers = MachineInterrupts::new(description, HartFile, map_registers);
+    controllers.unwrap_or_else(|why| panic!("interrupt controllers: {why:?}"))
+}
+
+/// Publishes them; from now on nothing more is attached.
+pub fn install(controllers: Controllers) {
+    CONTROLLERS.call_once(|| controllers);
+}
+
+/// A device's registers through the direct map.
+#[expect(unsafe_code)]
+pub fn map_registers(range: AddressRange) -> Option<MmioRegion> {
+    let is_mapped = range.end().raw() <= layout::DIRECT_SIZE;
+    let base = usize::try_from(layout::direct(range.start())).ok()?;
+    // UNSAFETY and SAFETY: (1) the tree says that the range is a device's registers, the direct map covers it, and no
+    // Rust object lies outside RAM; (2) interrupt controllers do not write memory.
+    is_mapped.then(|| unsafe { MmioRegion::new(base, range.bytes() as usize) })
+}
+
+/// Opens this hart for its interrupts.
+pub fn init_hart(hart: &Hart) {
+    if let Some(controllers) = CONTROLLERS.get() {
+        controllers.open_current(hart.cpu);
+    }
+}
+
+/// Interrupts another hart: by a store to its interrupt file where it has one, else through the firmware.
+#[inline]
+pub fn ring(cpu: CpuIndex, hart: HartId) {
+    if !CONTROLLERS.get().is_some_and(|controllers| controllers.send_ipi(cpu)) {
+        rv::sbi::send_ipi(hart.0);
+    }
+}
+
+/// Makes interrupt `identity` pending in guest file `file` of a hart.
+#[inline]
+pub fn send_to_guest_file(cpu: CpuIndex, file: u8, identity: NonZero<u16>) {
+    if let Some(controllers) = CONTROLLERS.get() {
+        controllers.send(cpu, u32::from(file), identity);
+    }
+}
+
+/// Takes what is pending for this hart and hands devices' interrupts to `serve`. A bounded number at a time: a source
+/// that never falls silent must not hold the hart.
+pub fn handle_external(hart: &Hart, mut serve: impl FnMut(InterruptSource)) {
+    const AT_MOST: usize = 16;
+    let Some(controllers) = CONTROLLERS.get() else { return };
+    for _ in 0..AT_MOST {
+        match controllers.claim(hart.cpu) {
+            None => return,
+            Some(Pending::Ipi) => {}
+            Some(Pending::Device(claim)) => {
+                serve(claim.source());
+                controllers.complete(claim);
+            }
+        }
+    }
+}
+
+/// The page of guest file `file` of a hart, to be mapped into a guest.
+#[must_use]
+pub fn guest_file_page(hart: HartId, file: u8) -> Option<Mfn> {
+    let imsic = super::description().controllers.imsic.as_ref()?;
+    imsic.guest_file(hart, u32::from(file)).map(MachineAddr::mfn)
+}

@@ -1,0 +1,186 @@
+//! From a trap's cause to what happens next.
+
+use super::{Vcpu, sbi};
+use crate::{
+    hart::{Hart, HartTools},
+    vm::memory::{Access, Touch},
+};
+use addr::GuestPhysAddr;
+use control::ExitCause;
+use device::{GuestFault, Width};
+use rv::{
+    cause, csr,
+    decode::{self, CsrAccess, MemoryAccess},
+    guarded, world,
+};
+
+/// What the per-hart loop does after an exit.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Next {
+    /// Re-enter the guest.
+    Resume,
+    /// The vCPU waits for an interrupt: give the hart away unless one is pending.
+    Wait,
+    /// The time slice may be over or others may have become runnable: ask the run queue.
+    Reschedule,
+    /// The vCPU stopped itself (HSM).
+    Stopped,
+    /// The VM is stopping, resetting or pausing.
+    VmStateChanged,
+}
+
+/// Handles a full exit with cause `scause`.
+pub fn handle(vcpu: &mut Vcpu, hart: &Hart, tools: &mut HartTools, scause: u64) -> Next {
+    match scause {
+        cause::ECALL_FROM_VS => {
+            vcpu.count(ExitCause::SbiCall);
+            sbi::handle(vcpu, hart)
+        }
+        cause::LOAD_GUEST_PAGE_FAULT => guest_page_fault(vcpu, hart, Access::Read),
+        cause::STORE_GUEST_PAGE_FAULT => guest_page_fault(vcpu, hart, Access::Write),
+        cause::INSTRUCTION_GUEST_PAGE_FAULT => guest_page_fault(vcpu, hart, Access::Execute),
+        cause::VIRTUAL_INSTRUCTION => virtual_instruction(vcpu),
+        cause::ILLEGAL_INSTRUCTION => illegal_instruction(vcpu),
+        cause::SUPERVISOR_TIMER => {
+            vcpu.count(ExitCause::TimerInterrupt);
+            tools.arm(u64::MAX);
+            Next::Reschedule
+        }
+        cause::SUPERVISOR_SOFTWARE => {
+            vcpu.count(ExitCause::Ipi);
+            Next::Reschedule
+        }
+        cause::SUPERVISOR_EXTERNAL => {
+            vcpu.count(ExitCause::ExternalInterrupt);
+            Next::Reschedule
+        }
+        cause::SUPERVISOR_GUEST_EXTERNAL => {
+            vcpu.count(ExitCause::GuestExternal);
+            Next::Reschedule
+        }
+        cause::INSTRUCTION_ACCESS_FAULT | cause::LOAD_ACCESS_FAULT | cause::STORE_ACCESS_FAULT => {
+            vcpu.count(ExitCause::AccessFault);
+            vcpu.fail("memory", "machine memory does not answer", csr::stval::read())
+        }
+        other => {
+            vcpu.count(ExitCause::Other);
+            inject_or_fail(vcpu, other)
+        }
+    }
+}
+
+/// Exceptions that are not delegated but mean nothing to the monitor go to the guest as they are.
+fn inject_or_fail(vcpu: &mut Vcpu, scause: u64) -> Next {
+    if scause & cause::INTERRUPT != 0 {
+        return Next::Reschedule;
+    }
+    if scause > cause::STORE_PAGE_FAULT {
+        return vcpu.fail("hart", "unknown trap", scause);
+    }
+    world::inject_exception(&mut vcpu.context, scause, csr::stval::read());
+    Next::Resume
+}
+
+fn guest_page_fault(vcpu: &mut Vcpu, hart: &Hart, access: Access) -> Next {
+    let gpa = GuestPhysAddr::new(csr::htval::read() << 2 | csr::stval::read() & 3);
+    if vcpu.vm.is_ram(gpa) {
+        vcpu.count(match access {
+            Access::Read => ExitCause::LoadGuestPageFault,
+            Access::Write => ExitCause::StoreGuestPageFault,
+            Access::Execute => ExitCause::InstructionGuestPageFault,
+        });
+        return match vcpu.vm.touch(gpa, hart.node) {
+            Touch::Mapped => {
+                super::shared::add(&vcpu.shared.counters.faults, 1);
+                Next::Resume
+            }
+            Touch::OutOfMemory => Next::VmStateChanged,
+        };
+    }
+    if access == Access::Execute {
+        vcpu.count(ExitCause::InstructionGuestPageFault);
+        return wild(vcpu, cause::INSTRUCTION_ACCESS_FAULT, gpa);
+    }
+    mmio(vcpu, gpa)
+}
+
+/// An access to an address where the guest has nothing: it sees what hardware would show, an access fault.
+fn wild(vcpu: &mut Vcpu, access_fault: u64, gpa: GuestPhysAddr) -> Next {
+    if vcpu.is_fault_loop() {
+        return vcpu.fail("bus", "the guest's trap handler itself faults for ever", gpa.raw());
+    }
+    world::inject_exception(&mut vcpu.context, access_fault, csr::stval::read());
+    Next::Resume
+}
+
+fn mmio(vcpu: &mut Vcpu, gpa: GuestPhysAddr) -> Next {
+    let Some(access) = decode_access(vcpu) else {
+        vcpu.count(ExitCause::Other);
+        return wild(vcpu, cause::LOAD_ACCESS_FAULT, gpa);
+    };
+    let width = [Width::Byte, Width::Half, Width::Word, Width::Double][usize::from(access.width_log2 & 3)];
+    let outcome = if access.is_store {
+        vcpu.count(ExitCause::MmioStore);
+        let value = width.truncate(vcpu.context.x[usize::from(access.register)]);
+        vcpu.vm.bus_write(gpa, width, value)
+    } else {
+        vcpu.count(ExitCause::MmioLoad);
+        vcpu.vm.bus_read(gpa, width).map(|found| {
+            found.map(|raw| {
+                if access.register != 0 {
+                    vcpu.context.x[usize::from(access.register)] = access.extend(raw);
+                }
+            })
+        })
+    };
+    match outcome {
+        Ok(Some(())) => {
+            vcpu.context.pc += u64::from(access.length);
+            if vcpu.shared.has_requests() { Next::Reschedule } else { Next::Resume }
+        }
+        Ok(None) => {
+            let fault = if access.is_store { cause::STORE_ACCESS_FAULT } else { cause::LOAD_ACCESS_FAULT };
+            wild(vcpu, fault, gpa)
+        }
+        Err(GuestFault { device, reason, value }) => vcpu.fail(device, reason, value),
+    }
+}
+
+fn decode_access(vcpu: &Vcpu) -> Option<MemoryAccess> {
+    match csr::htinst::read() {
+        0 => {
+            let low = guarded::fetch_guest_u16(vcpu.context.pc)?;
+            let high = if low & 3 == 3 { guarded::fetch_guest_u16(vcpu.context.pc.wrapping_add(2))? } else { 0 };
+            decode::from_instruction(u32::from(low) | u32::from(high) << 16)
+        }
+        htinst => decode::from_htinst(htinst),
+    }
+}
+
+fn virtual_instruction(vcpu: &mut Vcpu) -> Next {
+    let instruction = csr::stval::read();
+    if instruction == decode::WFI {
+        vcpu.count(ExitCause::Wfi);
+        vcpu.context.pc += 4;
+        return Next::Wait;
+    }
+    vcpu.count(ExitCause::VirtualInstruction);
+    if let Some(access) = CsrAccess::decode(instruction)
+        && vcpu.emulate_csr(access)
+    {
+        vcpu.context.pc += 4;
+        return Next::Resume;
+    }
+    world::inject_exception(&mut vcpu.context, cause::ILLEGAL_INSTRUCTION, instruction);
+    Next::Resume
+}
+
+fn illegal_instruction(vcpu: &mut Vcpu) -> Next {
+    if vcpu.units.load_missing(&mut vcpu.context.sstatus, crate::machine::capabilities().vector) {
+        vcpu.count(ExitCause::FpLazy);
+        return Next::Resume;
+    }
+    vcpu.count(ExitCause::IllegalInstruction);
+    world::inject_exception(&mut vcpu.context, cause::ILLEGAL_INSTRUCTION, csr::stval::read());
+    Next::Resume
+}

@@ -1,0 +1,223 @@
+//! A vCPU's interrupt file (AIA): a guest file of its hart's IMSIC while there is one, else a file in software.
+//!
+//! With a hardware file the guest's interrupts never come near the monitor: its page is mapped into the guest, so that
+//! other vCPUs' IPIs and device messages go straight in. Without one, stores into the page and accesses to `stopei`
+//! and `sireg` trap, and [`platform::ImsicFile`] answers.
+//!
+//! The content moves between the two when the vCPU comes to a hart or leaves it. The lock around [`InterruptFile`]
+//! orders senders against that move; a guest's own stores are kept out by unmapping the page first.
+
+use super::{SharedVcpu, Vcpu, shared::request};
+use crate::{
+    hart::{self, Hart, HartTools},
+    machine::irq,
+};
+use addr::CpuIndex;
+use core::num::NonZero;
+use device::Width;
+use platform::{ImsicFile, ImsicState, Register, decode_msi};
+use rv::{
+    csr,
+    decode::{CsrAccess, CsrOperand},
+    fields::hstatus,
+};
+
+/// Interrupt identities of a guest's file, as its device tree says.
+pub const GUEST_IDS: u16 = 255;
+
+const STOPEI: u16 = 0x15c;
+const SIREG: u16 = 0x151;
+
+/// Where the file is.
+#[derive(Debug)]
+pub struct InterruptFile {
+    /// The hart and its guest file.
+    hardware: Option<(CpuIndex, u8)>,
+    software: ImsicFile,
+}
+
+impl InterruptFile {
+    /// An empty file in software.
+    #[must_use]
+    pub fn new() -> Self {
+        Self { hardware: None, software: ImsicFile::new(GUEST_IDS) }
+    }
+
+    /// Does the software file want to interrupt its vCPU?
+    #[must_use]
+    pub fn wants_interrupt(&self) -> bool {
+        self.hardware.is_none() && self.software.is_asserted()
+    }
+}
+
+impl Default for InterruptFile {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+/// Makes identity `eiid` pending for `vcpu`.
+pub fn send(vcpu: &SharedVcpu, eiid: u16) {
+    let mut file = vcpu.file.lock();
+    match file.hardware {
+        Some((cpu, number)) => {
+            if let Some(identity) = NonZero::new(eiid) {
+                irq::send_to_guest_file(cpu, number, identity);
+            }
+        }
+        None => {
+            file.software.raise(eiid);
+            drop(file);
+            vcpu.request(request::EXTERNAL);
+            hart::kick(vcpu);
+        }
+    }
+}
+
+/// A guest's store into the page of `vcpu`'s file that trapped.
+pub fn store(vcpu: &SharedVcpu, offset: u64, width: Width, value: u64) {
+    if let Some(eiid) = decode_msi(offset, width, value) {
+        send(vcpu, eiid);
+    }
+}
+
+/// The vCPU has come to `hart`: gives it a guest file if there is one; its number, or 0.
+pub fn settle(vcpu: &Vcpu, hart: &Hart, tools: &mut HartTools) -> u8 {
+    if !vcpu.vm.has_imsic() {
+        return 0;
+    }
+    let Some(number) = tools.take_file() else { return 0 };
+    let Some(page) = irq::guest_file_page(hart.hart_id, number) else {
+        tools.release_file(number);
+        return 0;
+    };
+    {
+        let mut file = vcpu.shared.file.lock();
+        with_file(number, || write_hardware(file.software.state()));
+        file.hardware = Some((hart.cpu, number));
+    }
+    // If the page cannot be mapped, stores keep trapping and are forwarded: slower, not wrong.
+    let _ = vcpu.vm.memory().map_file(vcpu.index, page);
+    number
+}
+
+/// The vCPU leaves its hart: takes the content of guest file `number` into software. Runs on the file's hart.
+pub fn evacuate(vcpu: &Vcpu, number: u8) {
+    vcpu.vm.memory().unmap_file(vcpu.index);
+    let mut file = vcpu.shared.file.lock();
+    let state = with_file(number, || {
+        let state = read_hardware();
+        write_hardware(&ImsicState::default());
+        state
+    });
+    file.software = ImsicFile::from_state(GUEST_IDS, state);
+    file.hardware = None;
+}
+
+/// Guest files of this hart that want to interrupt, as a mask.
+#[inline]
+#[must_use]
+pub fn pending_files() -> u64 {
+    csr::hgeip::read()
+}
+
+/// From now on these guest files interrupt the monitor: those of vCPUs that wait.
+#[inline]
+#[expect(unsafe_code)]
+pub fn watch(files: u64) {
+    // UNSAFETY and SAFETY: hgeie only selects whose interrupts become SGEI, which the per-hart loop handles.
+    unsafe { csr::hgeie::write(files) };
+}
+
+/// Emulates `stopei` and `sireg` on the software file. `false`: another CSR, or no such register.
+pub fn emulate_csr(vcpu: &mut Vcpu, access: CsrAccess) -> bool {
+    if !vcpu.vm.has_imsic() {
+        return false;
+    }
+    let operand = match access.operand {
+        CsrOperand::Register(0) => 0,
+        CsrOperand::Register(register) => vcpu.context.x[usize::from(register)],
+        CsrOperand::Immediate(value) => u64::from(value),
+    };
+    let Some(old) = access_software(vcpu, access, operand) else { return false };
+    if access.rd != 0 {
+        vcpu.context.x[usize::from(access.rd)] = old;
+    }
+    vcpu.refresh_external();
+    true
+}
+
+fn access_software(vcpu: &Vcpu, access: CsrAccess, operand: u64) -> Option<u64> {
+    let mut file = vcpu.shared.file.lock();
+    match access.csr {
+        STOPEI if access.is_write() => Some(file.software.claim()),
+        STOPEI => Some(file.software.topei()),
+        SIREG => {
+            let register = Register::decode(csr::vsiselect::read()).ok()?;
+            let old = file.software.read(register);
+            if access.is_write() {
+                file.software.write(register, access.apply(old, operand));
+            }
+            Some(old)
+        }
+        _ => None,
+    }
+}
+
+fn write_hardware(state: &ImsicState) {
+    write_register(Register::Eidelivery, 0);
+    for (word, bits) in (0..).zip(state.eip) {
+        write_register(Register::Eip(word), bits);
+    }
+    for (word, bits) in (0..).zip(state.eie) {
+        write_register(Register::Eie(word), bits);
+    }
+    write_register(Register::Eithreshold, state.eithreshold);
+    write_register(Register::Eidelivery, state.eidelivery);
+}
+
+fn read_hardware() -> ImsicState {
+    let mut state = ImsicState {
+        eidelivery: read_register(Register::Eidelivery),
+        eithreshold: read_register(Register::Eithreshold),
+        ..ImsicState::default()
+    };
+    for (word, bits) in (0..).zip(&mut state.eip) {
+        *bits = read_register(Register::Eip(word));
+    }
+    for (word, bits) in (0..).zip(&mut state.eie) {
+        *bits = read_register(Register::Eie(word));
+    }
+    state
+}
+
+/// Runs `work` with guest file `number` behind `vsireg`; what was selected before comes back.
+#[expect(unsafe_code)]
+fn with_file<R>(number: u8, work: impl FnOnce() -> R) -> R {
+    // UNSAFETY and SAFETY: VGEIN and vsiselect act on VS-mode and on vsireg only; both are restored, and no guest runs
+    // in between.
+    unsafe {
+        let (status, select) = (csr::hstatus::read(), csr::vsiselect::read());
+        csr::hstatus::write(status & !hstatus::VGEIN | u64::from(number) << hstatus::VGEIN_SHIFT);
+        let result = work();
+        csr::vsiselect::write(select);
+        csr::hstatus::write(status);
+        result
+    }
+}
+
+#[expect(unsafe_code)]
+fn write_register(register: Register, value: u64) {
+    // UNSAFETY and SAFETY: called inside `with_file`; the registers belong to the selected guest file.
+    unsafe {
+        csr::vsiselect::write(register.select());
+        csr::vsireg::write(value);
+    }
+}
+
+#[expect(unsafe_code)]
+fn read_register(register: Register) -> u64 {
+    // UNSAFETY and SAFETY: as for `write_register`.
+    unsafe { csr::vsiselect::write(register.select()) };
+    csr::vsireg::read()
+}

@@ -1,0 +1,426 @@
+//! A virtual processor: its registers, its turn on a hart, and what it may ask of the monitor.
+//!
+//! A [`Vcpu`] is owned by one hart at a time and moves between harts by message; nobody else touches it. What others
+//! need is in its [`VcpuShared`].
+
+pub mod exit;
+mod fast;
+pub mod file;
+mod sbi;
+pub mod shared;
+mod units;
+
+use crate::{
+    hart::{Hart, HartTools},
+    vm::Vm,
+};
+use addr::{GuestPhysAddr, VcpuIndex};
+use alloc::sync::Arc;
+use control::{ExitCause, StopReason};
+use core::fmt;
+use device::GuestMemory as _;
+pub use exit::Next;
+use rv::{
+    csr,
+    decode::CsrAccess,
+    fence,
+    fields::{hstatus, interrupt},
+    world::{self, GuestContext, VsState},
+};
+use sched::Entity;
+use shared::{HsmState, add, request};
+use tlb::{Fence, TlbContext};
+pub use units::{Units, VectorLength};
+
+/// A vCPU as the rest of the monitor holds it.
+pub type SharedVcpu = Arc<VcpuShared>;
+pub use shared::VcpuShared;
+
+/// Where a vCPU stands with its hart's scheduler.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum RunState {
+    /// In the run queue.
+    Runnable,
+    /// Waits for an interrupt.
+    Blocked,
+    /// Stopped by HSM (or not started yet).
+    Stopped,
+    /// Its VM is paused or stopping.
+    Parked,
+}
+
+/// A vCPU.
+#[repr(C)]
+pub struct Vcpu {
+    /// Registers that the world switch moves. First, because the short exit gets only this.
+    pub context: GuestContext,
+    /// VS-level CSRs while not loaded.
+    pub vs: VsState,
+    /// FP and vector registers.
+    pub units: Units,
+    /// Index in its VM.
+    pub index: VcpuIndex,
+    /// Scheduler state.
+    pub run_state: RunState,
+    /// Deadline of the guest's timer while blocked.
+    pub wake_at: u64,
+    /// Where the guest wants its steal time.
+    pub steal_record: Option<GuestPhysAddr>,
+    /// What others see.
+    pub shared: SharedVcpu,
+    /// Its VM.
+    pub vm: Arc<Vm>,
+    tlb: TlbContext,
+    root: u64,
+    /// Guest interrupt file of the owning hart, 0 for none.
+    file: u8,
+    /// When it last became runnable.
+    runnable_since: u64,
+    /// `run_ticks` and the time at the beginning of the stretch in guest mode.
+    guest_ticks_this_turn: u64,
+    /// Consecutive access faults injected at one program counter.
+    fault_streak: (u64, u32),
+}
+
+/// Access faults in a row at one place after which a guest is taken for dead: its trap handler does not run.
+const FAULT_LOOP: u32 = 1_000;
+
+impl fmt::Debug for Vcpu {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Vcpu").field("vm", &self.vm.id).field("index", &self.index).finish_non_exhaustive()
+    }
+}
+
+impl Vcpu {
+    /// A stopped vCPU of `vm`.
+    #[must_use]
+    pub fn new(vm: Arc<Vm>, shared: SharedVcpu) -> Self {
+        let index = shared.index;
+        Self {
+            context: GuestContext::new(0, u64::from(index.0), 0, fast::fast_exit),
+            vs: VsState::new(),
+            units: Units::new(),
+            index,
+            run_state: RunState::Stopped,
+            wake_at: u64::MAX,
+            steal_record: None,
+            shared,
+            vm,
+            tlb: TlbContext::new(),
+            root: 0,
+            file: 0,
+            runnable_since: 0,
+            guest_ticks_this_turn: 0,
+            fault_streak: (0, 0),
+        }
+    }
+
+    /// Its name in the run queue.
+    #[must_use]
+    pub fn entity(&self) -> Entity {
+        Entity { vm: self.vm.id, vcpu: self.index }
+    }
+
+    /// Its share, from the VM's description.
+    #[must_use]
+    pub fn weight(&self) -> u32 {
+        u32::from(self.vm.spec().weight)
+    }
+
+    /// Counts an exit.
+    #[inline]
+    pub fn count(&self, cause: ExitCause) {
+        self.shared.counters.count_exit(cause);
+    }
+
+    /// Stops this guest, with a reason; nobody else notices.
+    pub fn fail(&self, device: &'static str, reason: &'static str, value: u64) -> Next {
+        self.vm.request_stop(StopReason::GuestFault {
+            vcpu: Some(self.index),
+            device: device.into(),
+            reason: reason.into(),
+            value,
+        });
+        Next::VmStateChanged
+    }
+
+    /// Is the guest caught in access faults at one place?
+    pub fn is_fault_loop(&mut self) -> bool {
+        let (pc, count) = self.fault_streak;
+        self.fault_streak = if pc == self.context.pc { (pc, count + 1) } else { (self.context.pc, 0) };
+        self.fault_streak.1 > FAULT_LOOP
+    }
+
+    /// HSM start: fresh state at the entry that the starter left.
+    pub fn start(&mut self) {
+        let (pc, opaque) = self.shared.start_entry();
+        self.shared.set_hsm(HsmState::Started);
+        self.reset_to(pc, opaque);
+    }
+
+    /// Fresh state at `pc`, as after HSM start or a non-retentive suspend.
+    pub fn reset_to(&mut self, pc: u64, opaque: u64) {
+        let hstatus = self.context.hstatus;
+        let fast_exits = self.context.fast_exits;
+        self.context = GuestContext::new(pc, u64::from(self.index.0), opaque, fast::fast_exit);
+        self.context.hstatus = hstatus;
+        self.context.fast_exits = fast_exits;
+        self.vs = VsState::new();
+        if self.shared.is_loaded() {
+            load_vs(&self.vs, crate::machine::capabilities().features);
+        }
+        self.units = Units::new();
+    }
+
+    /// Settles on hart `hart`: from now on its requests come here.
+    pub fn arrive(&mut self, hart: &Hart, tools: &mut HartTools) {
+        self.shared.set_cpu(hart.cpu);
+        self.root = self.vm.gstage_root(hart.node);
+        self.tlb.forget();
+        // The guest may have written code while it ran elsewhere.
+        fence::fence_i();
+        self.file = file::settle(self, hart, tools);
+        self.context.hstatus = self.context.hstatus & !hstatus::VGEIN | u64::from(self.file) << hstatus::VGEIN_SHIFT;
+        if self.shared.hsm() == HsmState::StartPending {
+            self.start();
+            self.run_state = RunState::Runnable;
+        }
+        self.runnable_since = csr::time::read();
+    }
+
+    /// Gives its interrupt file back; what was in it stays with the vCPU.
+    pub fn leave_file(&mut self, tools: &mut HartTools) {
+        if self.file != 0 {
+            file::evacuate(self, self.file);
+            tools.release_file(self.file);
+            self.file = 0;
+        }
+    }
+
+    /// Bit of its guest interrupt file in `hgeip`.
+    #[must_use]
+    pub fn file_mask(&self) -> u64 {
+        if self.file == 0 { 0 } else { 1 << self.file }
+    }
+
+    /// Puts its state into the hart's registers.
+    pub fn load(&mut self) {
+        load_vs(&self.vs, crate::machine::capabilities().features);
+        self.context.sstatus = units::units_off(self.context.sstatus);
+        self.shared.set_loaded(true);
+    }
+
+    /// Takes its state out of the hart's registers.
+    pub fn unload(&mut self) {
+        let capabilities = crate::machine::capabilities();
+        self.units.save_dirty(&mut self.context.sstatus, capabilities.vector);
+        self.vs.save(capabilities.features);
+        self.shared.set_loaded(false);
+    }
+
+    /// The turn begins. `is_shared`: somebody else wants the hart, so WFI has to give it away.
+    pub fn begin_turn(&mut self, now: u64, is_shared: bool) {
+        let waited = now.saturating_sub(self.runnable_since);
+        add(&self.shared.counters.wait_ticks, waited);
+        self.guest_ticks_this_turn = 0;
+        self.shared.set_in_turn(true);
+        if is_shared {
+            self.context.hstatus |= hstatus::VTW;
+        } else {
+            self.context.hstatus &= !hstatus::VTW;
+        }
+        if waited != 0 {
+            self.report_steal();
+        }
+    }
+
+    /// The turn is over; returns the ticks that the guest ran.
+    pub fn end_turn(&mut self, now: u64) -> u64 {
+        self.runnable_since = now;
+        self.shared.set_runnable_since(now);
+        self.shared.set_in_turn(false);
+        self.shared.counters.add_sbi_calls(core::mem::take(&mut self.context.fast_exits));
+        add(&self.shared.counters.run_ticks, self.guest_ticks_this_turn);
+        self.guest_ticks_this_turn
+    }
+
+    fn report_steal(&mut self) {
+        const STEAL_OFFSET: u64 = 8;
+        let Some(record) = self.steal_record else { return };
+        let ticks = self.shared.counters.wait_ticks.load(core::sync::atomic::Ordering::Relaxed);
+        let nanoseconds = crate::machine::ticks_to_ns(ticks);
+        let memory = self.vm.memory();
+        // The guest may have unplugged the page since: then it does not hear of it.
+        let Ok(sequence) = memory.read_u32(record) else { return };
+        let _ = memory.write_u32(record, sequence.wrapping_add(1) | 1);
+        memory.fence();
+        if let Some(field) = record.checked_add(STEAL_OFFSET) {
+            let _ = memory.write_u64(field, nanoseconds);
+        }
+        memory.fence();
+        let _ = memory.write_u32(record, (sequence.wrapping_add(1) | 1).wrapping_add(1));
+    }
+
+    /// Runs until something other than a plain exit happens.
+    pub fn run(&mut self, hart: &Hart, tools: &mut HartTools) -> Next {
+        loop {
+            if self.shared.has_requests()
+                && let Some(next) = self.serve_requests()
+            {
+                return next;
+            }
+            let scause = self.enter(hart, tools);
+            let next = exit::handle(self, hart, tools, scause);
+            if next != Next::Resume {
+                return next;
+            }
+        }
+    }
+
+    /// One stretch in guest mode, from entry to full exit; returns `scause`.
+    #[inline]
+    fn enter(&mut self, hart: &Hart, tools: &mut HartTools) -> u64 {
+        let vm = &self.vm;
+        let entry = self.tlb.enter(hart.cpu, &mut tools.vmids, vm.tlb());
+        let begin = csr::time::read();
+        write_hgatp(self.root | u64::from(entry.vmid.0) << 44);
+        match entry.fence {
+            Fence::None => {}
+            Fence::Vmid(vmid) => fence::hfence_gvma_vmid(vmid.0),
+            Fence::All => fence::hfence_gvma_all(),
+        }
+        self.tlb.fenced(hart.cpu, vm.tlb(), entry);
+        let scause = run_guest(&mut self.context);
+        self.vm.tlb().leave(hart.cpu);
+        self.guest_ticks_this_turn += csr::time::read().wrapping_sub(begin);
+        scause
+    }
+
+    /// Does what others asked for. `Some` when the turn has to end.
+    #[cold]
+    fn serve_requests(&mut self) -> Option<Next> {
+        let requests = self.shared.take_requests();
+        self.perform_fences(requests);
+        if requests & request::SOFTWARE_INTERRUPT != 0 {
+            self.set_hvip(interrupt::VSSI, true);
+        }
+        if requests & request::EXTERNAL != 0 {
+            let asserted = self.shared.external_level() || self.shared.file.lock().wants_interrupt();
+            self.set_hvip(interrupt::VSEI, asserted);
+        }
+        (requests & request::VM_STATE != 0).then_some(Next::VmStateChanged)
+    }
+
+    /// Performs remote fences that another vCPU waits for. The vCPU is loaded on the calling hart.
+    pub fn serve_fences(&mut self) {
+        if self.shared.outstanding(request::FENCES) != 0 {
+            let requests = self.shared.take_requests();
+            self.perform_fences(requests);
+            // The rest is for the next entry.
+            self.shared.request(requests & !request::FENCES);
+        }
+    }
+
+    fn perform_fences(&mut self, requests: u32) {
+        if requests & request::FENCE_I != 0 {
+            fence::fence_i();
+        }
+        if requests & request::FENCE_VVMA != 0 {
+            // A fresh VMID has no translations to forget, whatever `hgatp` holds at this moment.
+            self.tlb.forget();
+        }
+    }
+
+    fn set_hvip(&mut self, bit: u64, asserted: bool) {
+        if self.shared.is_loaded() {
+            write_hvip_bit(bit, asserted);
+        } else if asserted {
+            self.vs.hvip |= bit;
+        } else {
+            self.vs.hvip &= !bit;
+        }
+    }
+
+    /// Is an interrupt pending and enabled, so that a WFI would fall through?
+    #[must_use]
+    pub fn has_interrupt(&self) -> bool {
+        let (pending, enabled, deadline) = if self.shared.is_loaded() {
+            (csr::hvip::read(), (csr::vsie::read() & 0x222) << 1, csr::vstimecmp::read())
+        } else {
+            (self.vs.hvip, self.vs.enabled_interrupts(), self.vs.timer_deadline())
+        };
+        let mut pending = pending;
+        if deadline <= csr::time::read() {
+            pending |= interrupt::VSTI;
+        }
+        if file::pending_files() & self.file_mask() != 0 {
+            pending |= interrupt::VSEI;
+        }
+        pending & enabled != 0
+    }
+
+    /// The guest waits for an interrupt. `false` if one is there already. Loaded vCPUs only.
+    pub fn block(&mut self) -> bool {
+        self.wake_at = if csr::vsie::read() & 1 << 5 != 0 { csr::vstimecmp::read() } else { u64::MAX };
+        self.shared.set_blocked(true);
+        // After `blocked` is visible: a request from before is seen here, one from after wakes us.
+        if self.shared.has_requests() || self.has_interrupt() {
+            self.shared.set_blocked(false);
+            return false;
+        }
+        self.run_state = RunState::Blocked;
+        true
+    }
+
+    /// Becomes runnable.
+    pub fn mark_runnable(&mut self) {
+        self.shared.set_blocked(false);
+        self.run_state = RunState::Runnable;
+        self.runnable_since = csr::time::read();
+        self.shared.set_runnable_since(self.runnable_since);
+    }
+
+    /// Emulates an AIA CSR for a vCPU without a hardware interrupt file. `false`: not ours.
+    pub fn emulate_csr(&mut self, access: CsrAccess) -> bool {
+        file::emulate_csr(self, access)
+    }
+
+    /// Updates the external interrupt line from the software interrupt file.
+    pub fn refresh_external(&mut self) {
+        let asserted = self.shared.external_level() || self.shared.file.lock().wants_interrupt();
+        self.set_hvip(interrupt::VSEI, asserted);
+    }
+}
+
+#[expect(unsafe_code)]
+fn load_vs(vs: &VsState, features: world::HartFeatures) {
+    // UNSAFETY and SAFETY: the caller loads the vCPU that this hart runs next.
+    unsafe { vs.load(features) };
+}
+
+#[inline(always)]
+#[expect(unsafe_code)]
+fn write_hgatp(value: u64) {
+    // UNSAFETY and SAFETY: the root is the VM's own G-stage table for this node, which lives as long as the VM.
+    unsafe { csr::hgatp::write(value) };
+}
+
+#[expect(unsafe_code)]
+fn write_hvip_bit(bit: u64, asserted: bool) {
+    // UNSAFETY and SAFETY: hvip concerns the guest that is loaded.
+    unsafe {
+        if asserted {
+            csr::hvip::set(bit);
+        } else {
+            csr::hvip::clear(bit);
+        }
+    }
+}
+
+#[inline(always)]
+#[expect(unsafe_code)]
+fn run_guest(context: &mut GuestContext) -> u64 {
+    // UNSAFETY and SAFETY: (1) `load` put this vCPU's CSRs in place and `enter` its hgatp; (2) boot installed the trap
+    // vector on every hart before its loop began.
+    unsafe { world::run_guest(context) }
+}

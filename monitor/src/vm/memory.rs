@@ -1,0 +1,370 @@
+//! A VM's memory: the pmap (the truth), one G-stage table per node (its caches), and the door for devices.
+//!
+//! One lock guards pmap and tables of a VM. It is never held while waiting for other harts: what must wait for a
+//! shootdown leaves the lock as a [`PendingShootdown`] first.
+
+use super::tables::NodeTable;
+use crate::machine::{
+    self, direct,
+    memory::{DirectMemory, frames, nearest},
+};
+use addr::{BASE_PAGE, Gfn, GuestPhysAddr, MachineAddr, Mfn, NodeId, PageSize, SpuId, VmId};
+use alloc::{boxed::Box, vec::Vec};
+use control::{Pages, VmMemory};
+use core::sync::atomic::{AtomicU64, Ordering};
+use device::{GuestMemory, MemoryFault};
+use frames::{DyingList, PendingShootdown, Pool};
+use pmap::{Mapping, Pmap, Rights};
+use rv_pte::PteFlags;
+use spin::Mutex;
+use tlb::ShootdownTracker;
+
+/// First byte of guest RAM, as on QEMU's `virt` machine.
+pub const RAM_START: u64 = 0x8000_0000;
+
+/// How the guest touched memory.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Access {
+    /// Load.
+    Read,
+    /// Store or AMO.
+    Write,
+    /// Instruction fetch.
+    Execute,
+}
+
+/// What came of a touch.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Touch {
+    /// There is a leaf now: try again.
+    Mapped,
+    /// The machine has no memory left; the VM has been told to stop.
+    OutOfMemory,
+}
+
+/// A VM's memory.
+pub struct GuestRam {
+    vm: VmId,
+    base: Gfn,
+    pages: u64,
+    large_allowed: bool,
+    inner: Mutex<Inner>,
+    tlb: ShootdownTracker,
+    roots: Box<[u64]>,
+    returned: AtomicU64,
+}
+
+struct Inner {
+    pmap: Pmap,
+    tables: Box<[NodeTable]>,
+    teardown_at: Option<Gfn>,
+}
+
+impl GuestRam {
+    fn pool<'a>(&self, nodes: &'a [NodeId]) -> Pool<'a, DirectMemory> {
+        Pool { frames: frames(), memory: &DirectMemory, nodes, vm: self.vm, spu: SpuId(0) }
+    }
+
+    /// Who may hold translations of this memory.
+    #[inline]
+    #[must_use]
+    pub const fn tlb(&self) -> &ShootdownTracker {
+        &self.tlb
+    }
+
+    /// Is `addr` RAM?
+    #[inline]
+    #[must_use]
+    pub const fn is_ram(&self, addr: GuestPhysAddr) -> bool {
+        addr.gfn().raw().wrapping_sub(self.base.raw()) < self.pages
+    }
+
+    /// Bytes of RAM.
+    #[must_use]
+    pub const fn bytes(&self) -> u64 {
+        self.pages * BASE_PAGE
+    }
+
+    /// The G-stage root for harts of `node`, with the mode, as in `hgatp`.
+    #[must_use]
+    pub fn root(&self, node: NodeId) -> u64 {
+        self.roots[node.index()]
+    }
+
+    /// Memory returned by the guest so far, in pages.
+    #[must_use]
+    pub fn pages_returned(&self) -> u64 {
+        self.returned.load(Ordering::Relaxed)
+    }
+}
+
+impl Inner {
+    /// What backs `gfn`, after populating it on the first of `pool.nodes` that has memory.
+    #[inline]
+    fn populated(&mut self, pool: &Pool<'_, DirectMemory>, gfn: Gfn, large_allowed: bool) -> Option<Mapping> {
+        let mapping = self.pmap.lookup(&DirectMemory, gfn).ok()?;
+        if !mapping.is_absent() {
+            return Some(mapping);
+        }
+        if large_allowed
+            && mapping.size == PageSize::Large
+            && let Some(frame) = pool.guest_page(PageSize::Large, gfn.large_base())
+        {
+            return match self.pmap.populate_large(pool.frames, gfn, frame) {
+                Ok(mapping) => Some(mapping),
+                Err(refused) => {
+                    pool.frames.free(refused.frame);
+                    None
+                }
+            };
+        }
+        let frame = pool.guest_page(PageSize::Base, gfn)?;
+        match self.pmap.populate_base(pool, gfn, frame) {
+            Ok(mapping) => Some(mapping),
+            Err(refused) => {
+                pool.frames.free(refused.frame);
+                None
+            }
+        }
+    }
+}
+
+/// Guest pages that one teardown step gives back: bounded work.
+const TEARDOWN_BLOCKS: u64 = 4 * addr::PAGES_PER_LARGE;
+
+impl GuestRam {
+    /// RAM of `bytes` bytes, all absent. `None` when there is no memory for the tables.
+    #[must_use]
+    pub fn new(vm: VmId, bytes: u64, pages: Pages, _home: NodeId) -> Option<Self> {
+        let base = GuestPhysAddr::new(RAM_START).gfn();
+        let count = bytes / BASE_PAGE;
+        let mode = machine::capabilities().gstage_mode;
+        let mut tables = Vec::new();
+        for node in machine::description().nodes.ids() {
+            let nodes = nearest(node);
+            let pool = Pool { frames: frames(), memory: &DirectMemory, nodes, vm, spu: SpuId(0) };
+            tables.push(NodeTable::new(&pool, mode)?);
+        }
+        let root = |table: &NodeTable| {
+            rv_pte::Hgatp { mode, vmid: addr::Vmid(0), root: table.root() }.encode().unwrap_or_default()
+        };
+        Some(Self {
+            vm,
+            base,
+            pages: count,
+            large_allowed: pages == Pages::Large,
+            roots: tables.iter().map(root).collect(),
+            inner: Mutex::new(Inner {
+                pmap: Pmap::new(vm, base, count).ok()?,
+                tables: tables.into_boxed_slice(),
+                teardown_at: Some(base),
+            }),
+            tlb: ShootdownTracker::new(crate::hart::all().len()),
+            returned: AtomicU64::new(0),
+        })
+    }
+
+    /// A vCPU on `node` touched `addr`: makes sure that its node's table has a leaf.
+    #[inline]
+    pub fn touch(&self, addr: GuestPhysAddr, node: NodeId) -> Touch {
+        let pool = self.pool(nearest(node));
+        let mut inner = self.inner.lock();
+        let Some(mapping) = inner.populated(&pool, addr.gfn(), self.large_allowed) else { return Touch::OutOfMemory };
+        let (gfn, mfn) = (mapping.gfn, mapping.state.mfn());
+        let rights = mapping.rights();
+        let flags = match rights {
+            Rights::ReadWrite => PteFlags::RWX,
+            Rights::Read | Rights::None => PteFlags::RX,
+        };
+        match mfn {
+            Some(mfn) if inner.tables[node.index()].install(&pool, gfn, mfn, mapping.size, flags) => Touch::Mapped,
+            _ => Touch::OutOfMemory,
+        }
+    }
+
+    /// Calls `each` with the machine address and length of every piece of `[addr, addr + len)`, populating on the way.
+    /// The memory's lock is held during each call, so that the page cannot be taken away under the copy.
+    #[inline]
+    fn for_each_piece(
+        &self,
+        addr: GuestPhysAddr,
+        len: u64,
+        mut each: impl FnMut(MachineAddr, u64, u64),
+    ) -> Result<(), MemoryFault> {
+        let pool = self.pool(nearest(crate::boot::this_hart().map_or(NodeId(0), |hart| hart.node)));
+        let mut done = 0;
+        while done < len {
+            let at = addr.checked_add(done).filter(|at| self.is_ram(*at)).ok_or(MemoryFault { addr })?;
+            let mut inner = self.inner.lock();
+            let mapping = inner.populated(&pool, at.gfn(), self.large_allowed).ok_or(MemoryFault { addr: at })?;
+            let first = mapping.state.mfn().ok_or(MemoryFault { addr: at })?;
+            let offset = at.raw() - mapping.gfn.addr().raw();
+            let piece = (mapping.size.bytes() - offset).min(len - done).min(64 << 10);
+            each(MachineAddr::new(first.addr().raw() + offset), done, piece);
+            done += piece;
+        }
+        Ok(())
+    }
+
+    /// Maps the interrupt file `page` of a hart as vCPU `vcpu`'s file, in all nodes' tables.
+    #[must_use]
+    pub fn map_file(&self, vcpu: addr::VcpuIndex, page: Mfn) -> bool {
+        let gfn = file_gfn(vcpu);
+        let mut inner = self.inner.lock();
+        let mut all = true;
+        for (node, table) in inner.tables.iter_mut().enumerate() {
+            let pool = self.pool(nearest(NodeId(node as u8)));
+            all &= table.install(&pool, gfn, page, PageSize::Base, PteFlags::RW);
+        }
+        all
+    }
+
+    /// Takes vCPU `vcpu`'s file out of the tables, for good when it returns.
+    pub fn unmap_file(&self, vcpu: addr::VcpuIndex) {
+        let token = {
+            let mut inner = self.inner.lock();
+            for table in &mut inner.tables {
+                table.remove(file_gfn(vcpu), 1);
+            }
+            self.tlb.retire()
+        };
+        self.finish(PendingShootdown::new(token, DyingList::new()));
+    }
+
+    /// The guest does not need `[start, start + len)` any more: its machine pages are free when this returns.
+    pub fn give_back(&self, start: GuestPhysAddr, len: u64) {
+        let node = crate::boot::this_hart().map_or(NodeId(0), |hart| hart.node);
+        let pool = self.pool(nearest(node));
+        let mut next = Some(start.gfn());
+        let end = start.gfn().raw() + len / BASE_PAGE;
+        let mut returned = 0;
+        while let Some(at) = next {
+            let mut dying = DyingList::new();
+            let token = {
+                let mut inner = self.inner.lock();
+                let pages = end.saturating_sub(at.raw());
+                let outcome = inner.pmap.release(&pool, at, pages, &mut dying);
+                next = outcome.as_ref().ok().and_then(|released| released.next);
+                returned += outcome.map_or(0, |released| released.pages);
+                let covered = next.map_or(pages, |next| next.raw() - at.raw());
+                for table in &mut inner.tables {
+                    table.remove(at, covered);
+                }
+                self.tlb.retire()
+            };
+            self.finish(PendingShootdown::new(token, dying));
+        }
+        self.returned.fetch_add(returned, Ordering::Relaxed);
+    }
+
+    /// Waits until no hart can use what `pending` removed, then frees its frames. Never called with a lock held that a
+    /// hart inside the VM could wait for.
+    fn finish(&self, pending: PendingShootdown) {
+        for cpu in pending.targets(&self.tlb).iter() {
+            if let Some(hart) = crate::hart::all().get(cpu.index()) {
+                hart.kick();
+            }
+        }
+        let mut pending = pending;
+        loop {
+            match pending.redeem(&self.tlb) {
+                Ok(freeable) => {
+                    freeable.free_all(frames());
+                    return;
+                }
+                Err(again) => pending = again,
+            }
+            core::hint::spin_loop();
+        }
+    }
+
+    /// One bounded step of giving everything back; no vCPU is left. `true` while there is more.
+    pub fn tear_down_step(&self) -> bool {
+        let pool = self.pool(nearest(NodeId(0)));
+        let mut dying = DyingList::new();
+        let mut inner = self.inner.lock();
+        let more = match inner.teardown_at {
+            Some(at) => {
+                let end = self.base.raw() + self.pages;
+                let pages = TEARDOWN_BLOCKS.min(end - at.raw());
+                let released = inner.pmap.release(&pool, at, pages, &mut dying);
+                let next = released.ok().and_then(|released| released.next);
+                let next = next.unwrap_or(Gfn::new(at.raw() + pages));
+                inner.teardown_at = (next.raw() < end).then_some(next);
+                true
+            }
+            None if !inner.tables.is_empty() => {
+                let mut tables = core::mem::take(&mut inner.tables);
+                tables.iter_mut().for_each(|table| table.dismantle(&pool, &mut dying));
+                true
+            }
+            None => false,
+        };
+        drop(inner);
+        self.finish(PendingShootdown::new(self.tlb.retire(), dying));
+        more
+    }
+
+    /// Its pages by node.
+    #[must_use]
+    pub fn resident(&self) -> Vec<VmMemory> {
+        let inner = self.inner.lock();
+        let counts = inner.pmap.counts();
+        let large = counts.large_blocks() * addr::PAGES_PER_LARGE;
+        let mut left = large;
+        machine::description()
+            .nodes
+            .ids()
+            .map(|node| {
+                let on_node = counts.on(node);
+                // The pmap counts large blocks for the whole VM; they are shown where there is room for them.
+                let large_pages = left.min(on_node & !(addr::PAGES_PER_LARGE - 1));
+                left -= large_pages;
+                VmMemory {
+                    node,
+                    large_pages,
+                    private_pages: on_node - large_pages,
+                    table_pages: if node == NodeId(0) { counts.table_pages() } else { 0 },
+                    ..VmMemory::default()
+                }
+            })
+            .collect()
+    }
+}
+
+fn file_gfn(vcpu: addr::VcpuIndex) -> Gfn {
+    GuestPhysAddr::new(::platform::map::IMSIC.base + u64::from(vcpu.0) * BASE_PAGE).gfn()
+}
+
+impl GuestMemory for GuestRam {
+    fn read(&self, addr: GuestPhysAddr, buf: &mut [u8]) -> Result<(), MemoryFault> {
+        self.for_each_piece(addr, buf.len() as u64, |at, done, len| {
+            direct::read_bytes(at, &mut buf[done as usize..(done + len) as usize]);
+        })
+    }
+
+    fn write(&self, addr: GuestPhysAddr, data: &[u8]) -> Result<(), MemoryFault> {
+        self.for_each_piece(addr, data.len() as u64, |at, done, len| {
+            direct::write_bytes(at, &data[done as usize..(done + len) as usize]);
+        })
+    }
+
+    fn copy_from_machine(&self, dst: GuestPhysAddr, src: MachineAddr, len: u64) -> Result<(), MemoryFault> {
+        self.for_each_piece(dst, len, |at, done, len| direct::copy(at, MachineAddr::new(src.raw() + done), len))
+    }
+
+    fn copy_to_machine(&self, dst: MachineAddr, src: GuestPhysAddr, len: u64) -> Result<(), MemoryFault> {
+        self.for_each_piece(src, len, |at, done, len| direct::copy(MachineAddr::new(dst.raw() + done), at, len))
+    }
+
+    #[inline]
+    fn contains(&self, addr: GuestPhysAddr, len: u64) -> bool {
+        let size = self.pages * BASE_PAGE;
+        let offset = addr.raw().wrapping_sub(self.base.addr().raw());
+        offset < size && len <= size - offset
+    }
+
+    fn fence(&self) {
+        core::sync::atomic::fence(Ordering::SeqCst);
+    }
+}

@@ -1,0 +1,210 @@
+//! A virtual machine while it runs.
+//!
+//! A [`Vm`] is one life of a VM: from its start until its last vCPU and page are gone. What survives a restart (name,
+//! description, console scroll-back, why it stopped) is in the [`registry`].
+
+pub mod build;
+pub mod console;
+pub mod memory;
+pub mod platform;
+pub mod registry;
+mod tables;
+
+use crate::{
+    hart,
+    vcpu::{SharedVcpu, shared::request},
+};
+use addr::{GuestPhysAddr, NodeId, VmId};
+use alloc::{boxed::Box, sync::Arc};
+use console::Console;
+use control::{StopReason, VmSpec};
+use core::sync::atomic::{AtomicU8, AtomicU32, Ordering};
+use memory::GuestRam;
+use platform::Platform;
+use spin::Mutex;
+use tlb::ShootdownTracker;
+
+/// What a running VM is doing.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u8)]
+enum Phase {
+    Running = 0,
+    Paused = 1,
+    Ending = 2,
+}
+
+/// Why a VM ends.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Ending {
+    /// It stays off.
+    Stop(StopReason),
+    /// It starts again.
+    Reset,
+}
+
+/// One life of a virtual machine.
+pub struct Vm {
+    /// Its identity.
+    pub id: VmId,
+    spec: Arc<VmSpec>,
+    ram: GuestRam,
+    platform: Platform,
+    vcpus: Box<[SharedVcpu]>,
+    /// vCPUs that some hart still owns.
+    owned_vcpus: AtomicU32,
+    phase: AtomicU8,
+    ending: Mutex<Option<Ending>>,
+    console: Arc<Mutex<Console>>,
+    has_imsic: bool,
+}
+
+impl Vm {
+    /// Its description.
+    #[must_use]
+    pub fn spec(&self) -> &VmSpec {
+        &self.spec
+    }
+
+    /// Its vCPUs.
+    #[must_use]
+    pub fn vcpus(&self) -> &[SharedVcpu] {
+        &self.vcpus
+    }
+
+    /// Its memory.
+    #[inline]
+    #[must_use]
+    pub fn memory(&self) -> &GuestRam {
+        &self.ram
+    }
+
+    /// Its devices.
+    #[inline]
+    #[must_use]
+    pub fn platform(&self) -> &Platform {
+        &self.platform
+    }
+
+    /// Who may hold translations of it.
+    #[inline]
+    #[must_use]
+    pub fn tlb(&self) -> &ShootdownTracker {
+        self.ram.tlb()
+    }
+
+    /// Do its vCPUs run?
+    #[inline]
+    #[must_use]
+    pub fn is_running(&self) -> bool {
+        self.phase.load(Ordering::SeqCst) == Phase::Running as u8
+    }
+
+    /// Output of its console devices.
+    pub fn console_output(&self, bytes: &[u8]) {
+        self.console.lock().push(bytes);
+    }
+
+    /// Ends this life because of `reason`. The first reason counts.
+    pub fn request_stop(&self, reason: StopReason) {
+        self.end(Ending::Stop(reason));
+    }
+
+    /// Ends this life to begin another one.
+    pub fn request_reset(&self) {
+        self.end(Ending::Reset);
+    }
+
+    fn end(&self, ending: Ending) {
+        self.ending.lock().get_or_insert(ending);
+        self.phase.store(Phase::Ending as u8, Ordering::SeqCst);
+        self.call_vcpus_back();
+        crate::machine::wake_control();
+    }
+
+    /// Why it ends, if it does.
+    #[must_use]
+    pub fn ending(&self) -> Option<Ending> {
+        self.ending.lock().clone()
+    }
+
+    /// Stops or continues its vCPUs. `false` when it is ending.
+    pub fn set_paused(&self, paused: bool) -> bool {
+        let (from, to) = if paused { (Phase::Running, Phase::Paused) } else { (Phase::Paused, Phase::Running) };
+        let changed = self.phase.compare_exchange(from as u8, to as u8, Ordering::SeqCst, Ordering::SeqCst).is_ok();
+        self.call_vcpus_back();
+        changed
+    }
+
+    /// Is it paused?
+    #[must_use]
+    pub fn is_paused(&self) -> bool {
+        self.phase.load(Ordering::SeqCst) == Phase::Paused as u8
+    }
+
+    fn call_vcpus_back(&self) {
+        for vcpu in &self.vcpus {
+            vcpu.request(request::VM_STATE);
+            hart::kick(vcpu);
+        }
+    }
+
+    /// A hart has dropped one of its vCPUs.
+    pub fn vcpu_released(&self) {
+        if self.owned_vcpus.fetch_sub(1, Ordering::SeqCst) == 1 {
+            crate::machine::wake_control();
+        }
+    }
+
+    /// As many vCPUs are about to be given to harts.
+    pub fn set_owned_vcpus(&self, count: u32) {
+        self.owned_vcpus.store(count, Ordering::SeqCst);
+    }
+
+    /// Its console, shared with later lives.
+    #[must_use]
+    pub fn console(&self) -> &Mutex<Console> {
+        &self.console
+    }
+
+    /// Do its vCPUs have interrupt files (AIA), or a PLIC?
+    #[inline]
+    #[must_use]
+    pub const fn has_imsic(&self) -> bool {
+        self.has_imsic
+    }
+
+    /// Is `addr` RAM?
+    #[inline]
+    #[must_use]
+    pub const fn is_ram(&self, addr: GuestPhysAddr) -> bool {
+        self.ram.is_ram(addr)
+    }
+
+    /// A vCPU on `node` touched `addr`, which is RAM: makes sure that there is a leaf.
+    #[inline]
+    pub fn touch(&self, addr: GuestPhysAddr, node: NodeId) -> memory::Touch {
+        let touch = self.ram.touch(addr, node);
+        if touch == memory::Touch::OutOfMemory {
+            self.request_stop(StopReason::OutOfMemory { needed: addr::BASE_PAGE });
+        }
+        touch
+    }
+
+    /// Does any hart still own a vCPU of it?
+    #[must_use]
+    pub fn has_owned_vcpus(&self) -> bool {
+        self.owned_vcpus.load(Ordering::SeqCst) != 0
+    }
+
+    /// The root of its G-stage table for harts of `node`, with the mode, as in `hgatp`.
+    #[must_use]
+    pub fn gstage_root(&self, node: NodeId) -> u64 {
+        self.ram.root(node)
+    }
+}
+
+impl core::fmt::Debug for Vm {
+    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+        f.debug_struct("Vm").field("id", &self.id).field("name", &self.spec.name).finish_non_exhaustive()
+    }
+}

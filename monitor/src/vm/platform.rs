@@ -1,0 +1,348 @@
+//! The devices of a VM on their bus, and how their interrupts reach vCPUs.
+//!
+//! Each device has a lock of its own and the interrupt controller has one; a device's lock is taken first. Nothing
+//! else is locked under them but the VM's memory.
+
+mod backends;
+mod slots;
+
+pub use backends::{EntropyPool, HostPorts};
+pub use slots::{Slot, Traffic, make_devices};
+
+use super::Vm;
+use crate::{
+    hart,
+    vcpu::{SharedVcpu, file, shared::request},
+};
+use addr::GuestPhysAddr;
+use alloc::vec::Vec;
+use control::{ControlError, Label, StopReason};
+use device::{Device as _, Env, GuestFault, GuestMemory, IrqLine, Width};
+use platform::{
+    Delivery, InterruptController, PowerEvent, Rtc, Syscon, Uart,
+    map::{self, Region},
+};
+use rv::csr;
+use spin::Mutex;
+
+/// Bytes of UART output that wait before they are moved to the console.
+const OUTPUT_BATCH: usize = 256;
+
+/// A VM's devices.
+pub struct Platform {
+    controller: Mutex<InterruptController>,
+    uart: Mutex<Uart>,
+    rtc: Mutex<Rtc>,
+    syscon: Mutex<Syscon>,
+    slots: [Option<Slot>; map::VIRTIO_SLOTS as usize],
+    ports: HostPorts,
+}
+
+/// The world as a device of `vm` sees it.
+pub struct VmEnv<'a> {
+    vm: &'a Vm,
+}
+
+impl<'a> VmEnv<'a> {
+    /// For devices of `vm`.
+    #[must_use]
+    pub const fn new(vm: &'a Vm) -> Self {
+        Self { vm }
+    }
+}
+
+impl Env for VmEnv<'_> {
+    fn memory(&self) -> &dyn GuestMemory {
+        self.vm.memory()
+    }
+
+    fn set_irq(&self, line: IrqLine, asserted: bool) {
+        let delivery = self.vm.platform().controller.lock().set_line(line, asserted);
+        self.deliver(delivery);
+    }
+
+    fn pulse_irq(&self, line: IrqLine) {
+        let delivery = self.vm.platform().controller.lock().pulse(line);
+        self.deliver(delivery);
+    }
+
+    fn now_ticks(&self) -> u64 {
+        csr::time::read()
+    }
+}
+
+impl VmEnv<'_> {
+    #[inline]
+    fn deliver(&self, delivery: Option<Delivery>) {
+        match delivery {
+            None => {}
+            Some(Delivery::Msi(msi)) => {
+                if let Some(vcpu) = self.vm.vcpus().get(msi.vcpu.index()) {
+                    file::send(vcpu, msi.eiid);
+                }
+            }
+            Some(Delivery::Levels(levels)) => deliver_levels(self.vm.vcpus(), levels.changed, levels.asserted),
+        }
+    }
+}
+
+fn deliver_levels(vcpus: &[SharedVcpu], changed: u32, asserted: u32) {
+    let mut rest = changed;
+    while rest != 0 {
+        let index = rest.trailing_zeros();
+        rest &= rest - 1;
+        if let Some(vcpu) = vcpus.get(index as usize) {
+            vcpu.set_external_level(asserted >> index & 1 != 0);
+            vcpu.request(request::EXTERNAL);
+            hart::kick(vcpu);
+        }
+    }
+}
+
+impl Platform {
+    /// Devices at power-on.
+    #[must_use]
+    pub fn new(
+        controller: InterruptController,
+        slots: [Option<Slot>; map::VIRTIO_SLOTS as usize],
+        ports: HostPorts,
+        epoch_ns: u64,
+    ) -> Self {
+        let timebase = crate::machine::capabilities().timebase_hz;
+        Self {
+            controller: Mutex::new(controller),
+            uart: Mutex::new(Uart::new(map::UART_IRQ)),
+            rtc: Mutex::new(Rtc::new(map::RTC_IRQ, timebase, epoch_ns)),
+            syscon: Mutex::new(Syscon::new()),
+            slots,
+            ports,
+        }
+    }
+
+    /// The virtio devices, by slot.
+    pub fn slots(&self) -> impl Iterator<Item = (usize, &Slot)> {
+        self.slots.iter().enumerate().filter_map(|(index, slot)| slot.as_ref().map(|slot| (index, slot)))
+    }
+
+    /// The device in `slot`.
+    #[must_use]
+    pub fn slot(&self, slot: usize) -> Option<&Slot> {
+        self.slots.get(slot)?.as_ref()
+    }
+
+    /// Has no device anything under way that names guest memory?
+    #[must_use]
+    pub fn is_idle(&self) -> bool {
+        self.slots().all(|(_, slot)| slot.is_idle())
+    }
+
+    /// What went through disks and network.
+    #[must_use]
+    pub fn traffic(&self) -> Traffic {
+        self.slots().fold(Traffic::default(), |sum, (_, slot)| sum.and(slot.traffic()))
+    }
+
+    /// Gives typed bytes to the UART as far as it takes them.
+    pub fn feed_console(&self, vm: &Vm) {
+        let mut uart = self.uart.lock();
+        let mut console = vm.console().lock();
+        while uart.input_room() > 0
+            && let Some(byte) = console.next_input()
+        {
+            uart.push_input(&[byte], &VmEnv::new(vm));
+        }
+    }
+
+    fn after_uart(&self, uart: &mut Uart, vm: &Vm) {
+        let mut bytes = [0; OUTPUT_BATCH];
+        while uart.output_len() > 0 {
+            let len = uart.take_output(&mut bytes, &VmEnv::new(vm));
+            vm.console_output(&bytes[..len]);
+        }
+    }
+
+    fn console_slot(&self) -> Option<&slots::ConsoleSlot> {
+        self.slots().find_map(|(_, slot)| match slot {
+            Slot::Console(console) => Some(console),
+            _ => None,
+        })
+    }
+
+    /// A client opened or closed its end of a named port.
+    ///
+    /// # Errors
+    /// [`ControlError::NoSuchPort`].
+    pub fn set_port_connected(&self, vm: &Vm, port: &Label, connected: bool) -> Result<(), ControlError> {
+        let number = self.ports.number(port);
+        let (Some(number), Some(slot)) = (number, self.console_slot()) else {
+            return Err(ControlError::NoSuchPort { vm: vm.spec().name.clone(), port: port.clone() });
+        };
+        let outcome = slot.lock().set_host_open(number, connected, &VmEnv::new(vm));
+        vm.note_fault(outcome);
+        Ok(())
+    }
+
+    /// Does something in the guest listen on a named port?
+    #[must_use]
+    pub fn is_port_open(&self, port: &Label) -> bool {
+        let number = self.ports.number(port);
+        number.zip(self.console_slot()).is_some_and(|(number, slot)| slot.lock().model().is_guest_open(number))
+    }
+
+    /// Bytes for the guest on a named port; how many it took.
+    pub fn port_input(&self, vm: &Vm, port: &Label, bytes: &[u8]) -> usize {
+        let Some((number, slot)) = self.ports.number(port).zip(self.console_slot()) else { return 0 };
+        let outcome = slot.lock().input(number, bytes, &VmEnv::new(vm));
+        vm.note_fault(outcome).unwrap_or(0)
+    }
+
+    /// Bytes that the guest sent on a named port.
+    pub fn port_output(&self, vm: &Vm, port: &Label, max: usize) -> Vec<u8> {
+        let Some((number, slot)) = self.ports.number(port).zip(self.console_slot()) else { return Vec::new() };
+        let (bytes, was_full) = self.ports.take(number, max);
+        if was_full {
+            let outcome = slot.lock().kick(virtio::console::output_queue(number), &VmEnv::new(vm));
+            vm.note_fault(outcome);
+        }
+        bytes
+    }
+}
+
+impl Vm {
+    /// The guest reads a device register. `None`: there is nothing at that address.
+    ///
+    /// # Errors
+    /// The guest has put a device into a state with no way on.
+    #[inline]
+    pub fn bus_read(&self, addr: GuestPhysAddr, width: Width) -> Result<Option<u64>, GuestFault> {
+        let Some((region, offset)) = Region::decode(addr) else { return Ok(None) };
+        let env = VmEnv::new(self);
+        let bus = &self.platform;
+        let value = match region {
+            Region::Virtio(slot) => match bus.slot(usize::from(slot)) {
+                Some(slot) => slot.read(offset, width, &env)?,
+                // An empty slot: magic and version as on QEMU, device id 0.
+                None => empty_slot(offset),
+            },
+            Region::Uart => {
+                let mut uart = bus.uart.lock();
+                let value = uart.read(offset, width, &env)?;
+                bus.after_uart(&mut uart, self);
+                drop(uart);
+                bus.feed_console(self);
+                value
+            }
+            Region::Plic | Region::Aplic => {
+                if !self.has_controller_at(region) {
+                    return Ok(None);
+                }
+                let mut controller = bus.controller.lock();
+                let value = controller.read(offset, width);
+                drain(&mut controller, &env);
+                value
+            }
+            // Only the message register is there; it reads as zero.
+            Region::Imsic(vcpu) if self.has_imsic() && usize::from(vcpu) < self.vcpus.len() => 0,
+            Region::Imsic(_) => return Ok(None),
+            Region::Rtc => bus.rtc.lock().read(offset, width, &env)?,
+            Region::Syscon => bus.syscon.lock().read(offset, width, &env)?,
+        };
+        Ok(Some(value))
+    }
+
+    /// The guest writes a device register. `None`: there is nothing at that address.
+    ///
+    /// # Errors
+    /// As for [`Vm::bus_read`].
+    #[inline]
+    pub fn bus_write(&self, addr: GuestPhysAddr, width: Width, value: u64) -> Result<Option<()>, GuestFault> {
+        let Some((region, offset)) = Region::decode(addr) else { return Ok(None) };
+        let env = VmEnv::new(self);
+        let bus = &self.platform;
+        match region {
+            Region::Virtio(slot) => {
+                if let Some(device) = bus.slot(usize::from(slot)) {
+                    device.write(offset, width, value, &env)?;
+                    device.after_access(self);
+                }
+            }
+            Region::Uart => {
+                let mut uart = bus.uart.lock();
+                uart.write(offset, width, value, &env)?;
+                bus.after_uart(&mut uart, self);
+            }
+            Region::Plic | Region::Aplic => {
+                if !self.has_controller_at(region) {
+                    return Ok(None);
+                }
+                let mut controller = bus.controller.lock();
+                controller.write(offset, width, value);
+                drain(&mut controller, &env);
+            }
+            Region::Imsic(vcpu) if self.has_imsic() => match self.vcpus.get(usize::from(vcpu)) {
+                Some(vcpu) => file::store(vcpu, offset, width, value),
+                None => return Ok(None),
+            },
+            Region::Imsic(_) => return Ok(None),
+            Region::Rtc => bus.rtc.lock().write(offset, width, value, &env)?,
+            Region::Syscon => {
+                let mut syscon = bus.syscon.lock();
+                syscon.write(offset, width, value, &env)?;
+                let event = syscon.take_event();
+                drop(syscon);
+                self.power(event);
+            }
+        }
+        Ok(Some(()))
+    }
+
+    fn power(&self, event: Option<PowerEvent>) {
+        match event {
+            None => {}
+            Some(PowerEvent::PowerOff) => self.request_stop(StopReason::PowerOff),
+            Some(PowerEvent::Reset) => self.request_reset(),
+            Some(PowerEvent::Fail { code }) => self.request_stop(StopReason::GuestFailure { code: u32::from(code) }),
+        }
+    }
+
+    fn has_controller_at(&self, region: Region) -> bool {
+        (region == Region::Aplic) == self.has_imsic()
+    }
+
+    /// A device's answer outside an exit: a fault ends the guest as it would inside one.
+    pub fn note_fault<T>(&self, outcome: Result<T, GuestFault>) -> Option<T> {
+        match outcome {
+            Ok(value) => Some(value),
+            Err(GuestFault { device, reason, value }) => {
+                self.request_stop(StopReason::GuestFault {
+                    vcpu: None,
+                    device: device.into(),
+                    reason: reason.into(),
+                    value,
+                });
+                None
+            }
+        }
+    }
+}
+
+fn drain(controller: &mut InterruptController, env: &VmEnv<'_>) {
+    while let Some(delivery) = controller.next_delivery() {
+        env.deliver(Some(delivery));
+    }
+}
+
+/// What QEMU shows where no virtio device is plugged in.
+const fn empty_slot(offset: u64) -> u64 {
+    match offset {
+        0 => 0x7472_6976,
+        4 => 2,
+        _ => 0,
+    }
+}
+
+/// All slots empty.
+#[must_use]
+pub fn no_slots() -> [Option<Slot>; map::VIRTIO_SLOTS as usize] {
+    [const { None }; map::VIRTIO_SLOTS as usize]
+}

@@ -1,0 +1,158 @@
+//! The virtio devices of a VM, one per slot.
+
+use super::{
+    VmEnv,
+    backends::{BalloonPort, ConsolePort, EntropyPool, HostPorts},
+};
+use crate::vm::Vm;
+use ::platform::map;
+use addr::VmId;
+use alloc::{sync::Weak, vec::Vec};
+use control::{ControlError, VmSpec};
+use device::{Device as _, Env, GuestFault, Width};
+use spin::Mutex;
+use virtio::{
+    Trigger, VirtioMmio,
+    balloon::Balloon,
+    console::{Console, PortConfig},
+    rng::Rng,
+};
+
+/// A locked device.
+type Locked<M> = Mutex<VirtioMmio<M>>;
+/// The console device with the named ports.
+pub type ConsoleSlot = Locked<Console<ConsolePort>>;
+
+/// A virtio device.
+pub enum Slot {
+    /// Console and named ports.
+    Console(ConsoleSlot),
+    /// Entropy.
+    Rng(Locked<Rng<EntropyPool>>),
+    /// Memory given back.
+    Balloon(Locked<Balloon<BalloonPort>>),
+}
+
+/// What went through disks and network.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Traffic {
+    /// Sectors of 512 bytes read.
+    pub disk_read_sectors: u64,
+    /// Sectors of 512 bytes written.
+    pub disk_written_sectors: u64,
+    /// Bytes that the guest sent.
+    pub net_sent_bytes: u64,
+    /// Bytes that the guest received.
+    pub net_received_bytes: u64,
+}
+
+impl Traffic {
+    /// The sum of both.
+    #[must_use]
+    pub const fn and(self, other: Self) -> Self {
+        Self {
+            disk_read_sectors: self.disk_read_sectors + other.disk_read_sectors,
+            disk_written_sectors: self.disk_written_sectors + other.disk_written_sectors,
+            net_sent_bytes: self.net_sent_bytes + other.net_sent_bytes,
+            net_received_bytes: self.net_received_bytes + other.net_received_bytes,
+        }
+    }
+}
+
+macro_rules! each {
+    ($slot:expr, $device:ident => $body:expr) => {
+        match $slot {
+            Slot::Console($device) => $body,
+            Slot::Rng($device) => $body,
+            Slot::Balloon($device) => $body,
+        }
+    };
+}
+
+impl Slot {
+    /// The guest reads a register.
+    ///
+    /// # Errors
+    /// As [`device::Device::read`].
+    #[inline]
+    pub fn read(&self, offset: u64, width: Width, env: &dyn Env) -> Result<u64, GuestFault> {
+        each!(self, device => device.lock().read(offset, width, env))
+    }
+
+    /// The guest writes a register.
+    ///
+    /// # Errors
+    /// As [`device::Device::write`].
+    #[inline]
+    pub fn write(&self, offset: u64, width: Width, value: u64, env: &dyn Env) -> Result<(), GuestFault> {
+        each!(self, device => {
+            let mut device = device.lock();
+            device.write(offset, width, value, env)?;
+            // A spent budget: go on here, in the time of the vCPU that asked.
+            while device.has_backlog() {
+                device.poll(env)?;
+            }
+            Ok(())
+        })
+    }
+
+    /// What an access left to do once the device's lock is free.
+    #[inline]
+    pub fn after_access(&self, vm: &Vm) {
+        if let Self::Console(_) = self {
+            crate::machine::wake_control();
+        }
+        let _ = VmEnv::new(vm);
+    }
+
+    /// Is nothing under way that names guest memory?
+    #[must_use]
+    pub fn is_idle(&self) -> bool {
+        true
+    }
+
+    /// What went through.
+    #[must_use]
+    pub fn traffic(&self) -> Traffic {
+        Traffic::default()
+    }
+}
+
+/// The devices of a description, in the order of their slots: disks, networks, console, entropy, balloon.
+///
+/// # Errors
+/// A disk or subnet that does not exist or is not free.
+pub fn make_devices(
+    id: VmId,
+    spec: &VmSpec,
+    ports: &HostPorts,
+    has_imsic: bool,
+    vm: &Weak<Vm>,
+) -> Result<Vec<Slot>, ControlError> {
+    // A PLIC's gateway forwards nothing between claim and completion, so an edge could be lost there.
+    let trigger = if has_imsic { Trigger::Edge } else { Trigger::Level };
+    let mut devices: Vec<Slot> = Vec::new();
+    if !spec.ports.is_empty() {
+        let mut configs = alloc::vec![PortConfig { name: None, is_console: true, is_open: true }];
+        let named = spec.ports.iter();
+        configs.extend(named.map(|name| PortConfig { name: Some(name.as_str()), is_console: false, is_open: false }));
+        let backend = ConsolePort { ports: ports.clone(), vm: vm.clone() };
+        let line = line_of(devices.len());
+        devices.push(Slot::Console(Mutex::new(VirtioMmio::new(Console::new(backend, &configs), line, trigger))));
+    }
+    if spec.rng {
+        let source = EntropyPool::new(u64::from(id.0).wrapping_mul(0x1234_5678_9abc_def1) ^ rv::csr::time::read());
+        devices.push(Slot::Rng(Mutex::new(VirtioMmio::new(Rng::new(source), line_of(devices.len()), trigger))));
+    }
+    if spec.balloon {
+        let backend = BalloonPort { vm: vm.clone() };
+        let line = line_of(devices.len());
+        devices.push(Slot::Balloon(Mutex::new(VirtioMmio::new(Balloon::new(backend), line, trigger))));
+    }
+    Ok(devices)
+}
+
+/// The interrupt line of a slot. The description was validated: there are no more devices than slots.
+fn line_of(slot: usize) -> device::IrqLine {
+    map::virtio_irq(slot as u8).unwrap_or(device::IrqLine(0))
+}

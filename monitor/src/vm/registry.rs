@@ -1,0 +1,326 @@
+//! The VMs of this machine, running or not, and their lives: created, started, ended, started again, destroyed.
+//!
+//! Served by the control hart in steps; other harts only ask ([`super::Vm::request_stop`] and friends). One lock; it is
+//! never held while waiting for another hart.
+
+use super::{Ending, Vm, build, console::Console};
+use crate::{hart, hart::Message};
+use addr::{CpuIndex, VmId};
+use alloc::{sync::Arc, vec::Vec};
+use control::{ControlError, EventKind, Name, StopReason, VmSpec, VmState};
+use rv::csr;
+use spin::{Mutex, MutexGuard};
+
+/// Resets within [`RESET_WINDOW_S`] seconds after which a VM is taken to be in a reset loop.
+const RESET_LIMIT: u32 = 10;
+const RESET_WINDOW_S: u64 = 60;
+
+/// A VM as its owner knows it.
+#[derive(Debug)]
+pub struct Record {
+    /// Its identity.
+    pub id: VmId,
+    /// Its description.
+    pub spec: Arc<VmSpec>,
+    /// What it is doing.
+    pub state: VmState,
+    /// Why it stopped last.
+    pub reason: Option<StopReason>,
+    /// Its present life.
+    pub life: Option<Arc<Vm>>,
+    /// Its console, across lives.
+    pub console: Arc<Mutex<Console>>,
+    /// When the present life began.
+    pub started_at: u64,
+    /// Resets since the last start from outside.
+    pub resets: u32,
+    recent_resets: u32,
+    window_start: u64,
+    harts: Vec<CpuIndex>,
+}
+
+/// All VMs.
+#[derive(Debug, Default)]
+pub struct Registry {
+    records: Vec<Record>,
+    next_id: u16,
+}
+
+static REGISTRY: Mutex<Registry> = Mutex::new(Registry { records: Vec::new(), next_id: 1 });
+
+/// The registry, locked.
+pub fn lock() -> MutexGuard<'static, Registry> {
+    REGISTRY.lock()
+}
+
+impl Registry {
+    /// All VMs by age.
+    pub fn records(&self) -> impl Iterator<Item = &Record> {
+        self.records.iter()
+    }
+
+    /// The VM called `name`.
+    ///
+    /// # Errors
+    /// [`ControlError::UnknownVm`].
+    pub fn find(&mut self, name: &Name) -> Result<&mut Record, ControlError> {
+        let found = self.records.iter_mut().find(|record| record.spec.name == *name);
+        found.ok_or_else(|| ControlError::UnknownVm { name: name.clone() })
+    }
+
+    /// Adds a stopped VM.
+    ///
+    /// # Errors
+    /// A wrong description, a name in use, or what the description names does not exist.
+    pub fn create(&mut self, spec: VmSpec) -> Result<VmId, ControlError> {
+        spec.validate()?;
+        if self.records.len() >= control::MAX_VMS {
+            let value = self.records.len() as u64 + 1;
+            return Err(ControlError::TooLarge { what: "number of VMs".into(), value, max: control::MAX_VMS as u64 });
+        }
+        if self.records.iter().any(|record| record.spec.name == spec.name) {
+            return Err(ControlError::VmExists { name: spec.name });
+        }
+        build::check(&spec)?;
+        let id = VmId(self.next_id);
+        self.next_id += 1;
+        let console = Console::new(crate::machine::options().console_kib as usize * 1024);
+        let kind = EventKind::VmCreated { vcpus: spec.vcpus, memory_mib: spec.memory_mib };
+        self.records.push(Record {
+            id,
+            spec: Arc::new(spec),
+            state: VmState::Stopped,
+            reason: None,
+            life: None,
+            console: Arc::new(Mutex::new(console)),
+            started_at: 0,
+            resets: 0,
+            recent_resets: 0,
+            window_start: 0,
+            harts: Vec::new(),
+        });
+        crate::trace::record(Some(id), kind);
+        Ok(id)
+    }
+
+    /// Starts a stopped VM.
+    ///
+    /// # Errors
+    /// It is not stopped, or the machine lacks what it needs.
+    pub fn start(&mut self, name: &Name) -> Result<(), ControlError> {
+        let record = self.find(name)?;
+        record.need(VmState::Stopped)?;
+        record.resets = 0;
+        let (id, vcpus) = (record.id, usize::from(record.spec.vcpus));
+        let harts = hart::balance::place(self, vcpus);
+        self.find_id(id).map_or(Ok(()), |record| record.begin_life(&harts))
+    }
+
+    fn find_id(&mut self, id: VmId) -> Option<&mut Record> {
+        self.records.iter_mut().find(|record| record.id == id)
+    }
+
+    /// Removes a stopped VM.
+    ///
+    /// # Errors
+    /// It is unknown or not stopped.
+    pub fn destroy(&mut self, name: &Name) -> Result<(), ControlError> {
+        let record = self.find(name)?;
+        record.need(VmState::Stopped)?;
+        let id = record.id;
+        self.records.retain(|record| record.id != id);
+        crate::trace::record(Some(id), EventKind::VmDestroyed);
+        Ok(())
+    }
+
+    /// One bounded step of work: VMs that end lose their vCPUs, then their memory, then stop or start again. `true`
+    /// while there is more to do at once.
+    pub fn step(&mut self) -> bool {
+        let mut is_busy = false;
+        for record in &mut self.records {
+            is_busy |= record.step();
+        }
+        is_busy
+    }
+
+    /// Ends every VM: the machine shuts down.
+    pub fn stop_all(&self) {
+        for life in self.records.iter().filter_map(|record| record.life.as_ref()) {
+            life.request_stop(StopReason::MachineShutdown);
+        }
+    }
+
+    /// Is every VM stopped?
+    #[must_use]
+    pub fn is_quiet(&self) -> bool {
+        self.records.iter().all(|record| record.state == VmState::Stopped)
+    }
+}
+
+impl Record {
+    /// Is it in the state that a request needs?
+    ///
+    /// # Errors
+    /// [`ControlError::BadState`].
+    pub fn need(&self, wanted: VmState) -> Result<(), ControlError> {
+        if self.state == wanted {
+            return Ok(());
+        }
+        Err(ControlError::BadState { vm: self.spec.name.clone(), state: self.state, wanted })
+    }
+
+    /// What clients see: a VM is paused when none of its vCPUs runs any more.
+    #[must_use]
+    pub fn shown_state(&self) -> VmState {
+        self.state
+    }
+
+    /// Is it in `state`, and all its vCPUs with it?
+    #[must_use]
+    pub fn has_reached(&self, state: VmState) -> bool {
+        let is_still = || self.life.as_ref().is_none_or(|life| life.vcpus().iter().all(|vcpu| !vcpu.is_running()));
+        match state {
+            // Whoever waits for a pause must not wait for ever when the VM ends instead.
+            VmState::Paused => self.state != VmState::Paused || is_still(),
+            _ => self.state == state,
+        }
+    }
+
+    /// Stops its vCPUs where they are.
+    ///
+    /// # Errors
+    /// It does not run.
+    pub fn pause(&mut self) -> Result<(), ControlError> {
+        self.need(VmState::Running)?;
+        if self.life.as_ref().is_some_and(|life| life.set_paused(true)) {
+            self.state = VmState::Paused;
+            crate::trace::record(Some(self.id), EventKind::VmPaused);
+        }
+        Ok(())
+    }
+
+    /// Lets it go on.
+    ///
+    /// # Errors
+    /// It is not paused.
+    pub fn resume(&mut self) -> Result<(), ControlError> {
+        self.need(VmState::Paused)?;
+        if self.life.as_ref().is_some_and(|life| life.set_paused(false)) {
+            self.state = VmState::Running;
+            crate::trace::record(Some(self.id), EventKind::VmResumed);
+        }
+        Ok(())
+    }
+
+    /// Takes its power.
+    ///
+    /// # Errors
+    /// It neither runs nor is paused.
+    pub fn kill(&mut self) -> Result<(), ControlError> {
+        self.need_alive()?.request_stop(StopReason::Killed);
+        Ok(())
+    }
+
+    /// Resets it.
+    ///
+    /// # Errors
+    /// It neither runs nor is paused.
+    pub fn reset(&mut self) -> Result<(), ControlError> {
+        self.need_alive()?.request_reset();
+        Ok(())
+    }
+
+    fn need_alive(&self) -> Result<&Arc<Vm>, ControlError> {
+        if self.state != VmState::Paused {
+            self.need(VmState::Running)?;
+        }
+        let bad = || ControlError::BadState { vm: self.spec.name.clone(), state: self.state, wanted: VmState::Running };
+        self.life.as_ref().ok_or_else(bad)
+    }
+
+    fn begin_life(&mut self, harts: &[CpuIndex]) -> Result<(), ControlError> {
+        let vm = build::build(self.id, self.spec.clone(), self.console.clone())?;
+        self.started_at = csr::time::read();
+        self.state = VmState::Running;
+        self.reason = None;
+        self.harts = harts.to_vec();
+        self.life = Some(vm.clone());
+        crate::trace::record(Some(self.id), EventKind::VmStarted);
+        build::launch(&vm, harts);
+        Ok(())
+    }
+
+    fn step(&mut self) -> bool {
+        let Some(vm) = self.life.clone() else { return false };
+        let Some(ending) = vm.ending() else { return false };
+        if self.state != VmState::Stopping {
+            self.state = VmState::Stopping;
+            for hart in hart::all() {
+                hart.send(Message::Release(self.id));
+            }
+        }
+        if vm.has_owned_vcpus() {
+            return false;
+        }
+        if !vm.platform().is_idle() {
+            // Requests in flight still name its memory; their completion calls us again.
+            return false;
+        }
+        if vm.memory().tear_down_step() {
+            return true;
+        }
+        self.life = None;
+        self.state = VmState::Stopped;
+        self.finish(ending);
+        false
+    }
+
+    fn finish(&mut self, ending: Ending) {
+        let lost = crate::machine::memory::frames().vm_pages(self.id);
+        if !lost.is_empty() {
+            let pages = lost.private + lost.shared + lost.monitor + lost.dying;
+            log::error!("VM {} lost {pages} pages: {lost:?}", self.spec.name);
+            crate::trace::record(Some(self.id), EventKind::PagesLost { pages });
+        }
+        // A VM that starts again keeps its harts: its caches and pages are there.
+        let harts = core::mem::take(&mut self.harts);
+        let reason = match ending {
+            Ending::Reset => match self.note_reset() {
+                None => {
+                    crate::trace::record(Some(self.id), EventKind::VmReset);
+                    match self.begin_life(&harts) {
+                        Ok(()) => return,
+                        Err(why) => {
+                            log::warn!("VM {} does not start again: {why}", self.spec.name);
+                            StopReason::OutOfMemory { needed: u64::from(self.spec.memory_mib) << 20 }
+                        }
+                    }
+                }
+                Some(reason) => reason,
+            },
+            Ending::Stop(reason) if reason.is_crash() && self.spec.on_crash == control::OnCrash::Reset => {
+                crate::trace::record(Some(self.id), EventKind::VmStopped { reason: reason.clone() });
+                match self.note_reset() {
+                    None if self.begin_life(&harts).is_ok() => return,
+                    _ => reason,
+                }
+            }
+            Ending::Stop(reason) => reason,
+        };
+        crate::trace::record(Some(self.id), EventKind::VmStopped { reason: reason.clone() });
+        self.reason = Some(reason);
+    }
+
+    /// Counts a reset; a reason to stop when there were too many in a short time.
+    fn note_reset(&mut self) -> Option<StopReason> {
+        let now = csr::time::read();
+        let window = RESET_WINDOW_S * crate::machine::capabilities().timebase_hz;
+        if now.wrapping_sub(self.window_start) > window {
+            self.window_start = now;
+            self.recent_resets = 0;
+        }
+        self.resets += 1;
+        self.recent_resets += 1;
+        (self.recent_resets > RESET_LIMIT).then_some(StopReason::ResetLoop { resets: self.recent_resets })
+    }
+}
