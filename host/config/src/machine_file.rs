@@ -59,7 +59,7 @@ fn name(top: &Section<'_>) -> Option<Name> {
     if let Some(name) = top.parsed::<Name>("name") {
         return Some(name.value);
     }
-    let stem = top.place().source.path.file_stem()?.to_str()?.to_owned();
+    let stem = top.place().source.path.file_stem().unwrap_or_default().to_string_lossy().into_owned();
     let name = Name::new(stem).ok();
     top.require("name", name, "for example name = \"demo\"")
 }

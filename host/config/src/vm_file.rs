@@ -177,7 +177,7 @@ impl VmReader<'_, '_> {
         let template = self.section.string("name");
         let template = match number {
             Some(_) => self.section.require("name", template, "for example name = \"debian\"")?,
-            None => template.or_else(|| self.name_of_file())?,
+            None => template.unwrap_or_else(|| self.name_of_file()),
         };
         let text = Words { name: String::new(), number }.fill(&template.value);
         match Name::new(text) {
@@ -190,10 +190,10 @@ impl VmReader<'_, '_> {
     }
 
     /// A VM in a file of its own is named after it, if it says nothing else.
-    fn name_of_file(&self) -> Option<At<String>> {
+    fn name_of_file(&self) -> At<String> {
         let place = self.section.place().clone();
-        let value = place.source.path.file_stem()?.to_str()?.to_owned();
-        Some(At { value, place })
+        let value = place.source.path.file_stem().unwrap_or_default().to_string_lossy().into_owned();
+        At { value, place }
     }
 
     fn boot(&mut self, words: &Words) -> Option<Boot> {

@@ -251,3 +251,19 @@ fn a_missing_file() {
     let error = Loader::from_env().load(&dir.path().join("no.toml")).expect_err("it is not there");
     assert!(error.to_string().ends_with("no.toml: error: no such file or directory"), "{error}");
 }
+
+/// Every file that is one character off gets an answer, and no panic.
+#[test]
+fn no_damage_makes_it_panic() {
+    let dir = tempfile::tempdir().expect("a temporary directory");
+    for (place, old) in GOOD.char_indices() {
+        for new in ["", "=", "\"", "[", "9", "\u{e9}", "\n", "{n}"] {
+            let text = format!("{}{new}{}", &GOOD[..place], &GOOD[place + old.len_utf8()..]);
+            if let Err(error) = load(dir.path(), &text) {
+                assert!(format!("{error:#}").contains("m.toml"), "{text}");
+            }
+            let file = dir.path().join("m.toml");
+            let _ = Loader { cache: None, check_files: false }.load_vm(&file, None);
+        }
+    }
+}

@@ -8,6 +8,7 @@ use std::fs::OpenOptions;
 use std::io::{self, BufRead, BufReader, Read};
 use std::path::Path;
 use std::process::{Command, Stdio};
+use std::thread;
 
 use thiserror::Error;
 
@@ -36,6 +37,15 @@ pub enum DetachError {
 pub fn spawn_detached(command: &mut Command, mut on_line: impl FnMut(&str)) -> Result<u32, DetachError> {
     command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
     let mut child = command.spawn().map_err(DetachError::Spawn)?;
+    // Read on the side: a process that says much must not wait for a reader that waits for its other output.
+    let errors = child.stderr.take().map(|mut errors| {
+        thread::spawn(move || {
+            let mut said = Vec::new();
+            // Whatever cannot be read is missing in the message; the failure stands.
+            let _ = errors.read_to_end(&mut said);
+            String::from_utf8_lossy(&said).into_owned()
+        })
+    });
     let output = child.stdout.take().into_iter().flat_map(|output| BufReader::new(output).lines());
     for line in output.map_while(Result::ok) {
         if line == READY {
@@ -43,12 +53,8 @@ pub fn spawn_detached(command: &mut Command, mut on_line: impl FnMut(&str)) -> R
         }
         on_line(&line);
     }
-    let mut said = String::new();
-    if let Some(mut errors) = child.stderr.take() {
-        // Whatever cannot be read is missing in the message; the failure stands.
-        let _ = errors.read_to_string(&mut said);
-    }
     let _ = child.wait();
+    let said = errors.and_then(|errors| errors.join().ok()).unwrap_or_default();
     Err(DetachError::Failed { said })
 }
 

@@ -93,7 +93,8 @@ impl Router {
         let (use_, request) = match request.stream() {
             None if request.opens_stream() => (Use::Opening, request),
             None => (Use::Call { stream: None, closes }, request),
-            Some(stream) => match ids.get(&stream) {
+            // A stream that is being opened is not open: to pass its close on could close nothing, and leave it open.
+            Some(stream) => match ids.get(&stream).filter(|theirs| self.is_open(**theirs)) {
                 None => return answer(Body::Error(ControlError::UnknownStream { stream })),
                 Some(theirs) => (Use::Call { stream: Some((*theirs, stream)), closes }, request.with_stream(*theirs)),
             },
@@ -149,15 +150,21 @@ impl Router {
     pub fn farewell(&self, client: ClientId, end: &StreamEnd, error: &ControlError) -> Vec<ServerMessage> {
         let ids = self.clients.get(&client).into_iter().flatten();
         let mut messages: Vec<_> = ids
-            .filter_map(|(id, server_id)| {
-                let is_stream = self.routes.get(server_id)?.use_ == Use::Stream;
-                let body =
-                    if is_stream { Body::Stream(StreamData::End(end.clone())) } else { Body::Error(error.clone()) };
-                Some(ServerMessage { id: *id, body })
+            .map(|(id, server_id)| {
+                let body = if self.is_open(*server_id) {
+                    Body::Stream(StreamData::End(end.clone()))
+                } else {
+                    Body::Error(error.clone())
+                };
+                ServerMessage { id: *id, body }
             })
             .collect();
         messages.sort_by_key(|message| message.id);
         messages
+    }
+
+    fn is_open(&self, server_id: u32) -> bool {
+        self.routes.get(&server_id).is_some_and(|route| route.use_ == Use::Stream)
     }
 
     fn greet(&self, version: u32) -> Body {
@@ -212,3 +219,6 @@ const fn translate(body: &mut Body, stream: Option<(u32, u32)>) {
         *id = clients;
     }
 }
+
+#[cfg(test)]
+mod tests;
