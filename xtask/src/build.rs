@@ -1,6 +1,6 @@
 //! Building the bare-metal programs and flattening them to what a machine loads.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result};
 use image::command::run_shown;
@@ -22,11 +22,32 @@ pub fn bare_metal(tree: &Tree) -> Result<Vec<PathBuf>> {
         cargo.args(["-p", package]);
     }
     run_shown(&mut cargo)?;
-    let folder = tree.target_dir()?.join(BARE_TARGET).join("monitor");
+    let folder = folder(tree)?;
     packages.iter().map(|package| flatten_file(&folder, package)).collect()
 }
 
-fn flatten_file(folder: &std::path::Path, package: &str) -> Result<PathBuf> {
+/// Builds, and returns the monitor's flat binary.
+///
+/// # Errors
+/// Those of [`bare_metal`].
+pub fn monitor(tree: &Tree) -> Result<PathBuf> {
+    bare_metal(tree)?;
+    monitor_place(tree)
+}
+
+/// Where the monitor's flat binary is once it is built.
+///
+/// # Errors
+/// cargo cannot read the workspace.
+pub fn monitor_place(tree: &Tree) -> Result<PathBuf> {
+    Ok(folder(tree)?.join("monitor.bin"))
+}
+
+fn folder(tree: &Tree) -> Result<PathBuf> {
+    Ok(tree.target_dir()?.join(BARE_TARGET).join("monitor"))
+}
+
+fn flatten_file(folder: &Path, package: &str) -> Result<PathBuf> {
     let elf = folder.join(package);
     let bytes = std::fs::read(&elf).with_context(|| format!("cannot read {}", elf.display()))?;
     let flat = flatten(&bytes).with_context(|| format!("cannot flatten {}", elf.display()))?;

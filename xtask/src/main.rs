@@ -12,6 +12,7 @@ mod setup;
 mod test;
 mod tree;
 
+use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode};
 
 use anyhow::{Context, Result};
@@ -51,6 +52,12 @@ enum Chore {
         #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
         arguments: Vec<String>,
     },
+    /// Run the demonstration: four Debian VMs on a machine of four nodes build a real program; sets everything up first
+    Demo {
+        /// The machine to run
+        #[arg(default_value = "examples/demo.toml")]
+        machine: PathBuf,
+    },
     /// Remove cached artifacts and downloads
     CleanCache {
         /// Keep what the present recipes made
@@ -78,6 +85,7 @@ fn run(chore: Chore) -> Result<ExitCode> {
         Chore::Test { fast } => test::run(&tree, fast)?,
         Chore::Image => build_images(&tree)?,
         Chore::Mirrorball { arguments } => return mirrorball(&tree, &arguments),
+        Chore::Demo { machine } => demo(&tree, &machine)?,
         Chore::CleanCache { old } => clean_cache(old)?,
     }
     Ok(ExitCode::SUCCESS)
@@ -98,11 +106,23 @@ fn build_images(tree: &Tree) -> Result<()> {
     Ok(())
 }
 
+/// Everything that the demonstration needs, then the demonstration.
+fn demo(tree: &Tree, machine: &Path) -> Result<()> {
+    build_images(tree)?;
+    let monitor = build::monitor(tree)?;
+    let mut cargo = tree.cargo();
+    cargo.args(["run", "-q", "-p", "demo", "--", "--monitor"]).arg(monitor).arg(machine);
+    image::command::run_shown(&mut cargo)
+}
+
 /// The host command gets standard input and the terminal, and its exit status is ours.
 fn mirrorball(tree: &Tree, arguments: &[String]) -> Result<ExitCode> {
     image::command::run_shown(tree.cargo().args(["build", "-q", "-p", "cli", "--bin", "mirrorball"]))?;
     let binary = tree.target_dir()?.join("debug/mirrorball");
-    let status = Command::new(&binary).args(arguments).status();
+    // Where `run` finds the monitor unless its caller says otherwise.
+    let monitor =
+        std::env::var_os("MIRRORBALL_MONITOR").map_or_else(|| build::monitor_place(tree), |set| Ok(set.into()))?;
+    let status = Command::new(&binary).args(arguments).env("MIRRORBALL_MONITOR", monitor).status();
     let status = status.with_context(|| format!("cannot run {}", binary.display()))?;
     Ok(ExitCode::from(status.code().and_then(|code| u8::try_from(code).ok()).unwrap_or(1)))
 }
