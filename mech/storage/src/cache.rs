@@ -1,0 +1,182 @@
+//! The cached blocks of one machine disk.
+
+use addr::Mfn;
+
+use crate::contract::PageStore;
+use crate::index::{BlockIndex, RANGE_BLOCKS};
+
+/// Blocks that one call to make room looks at: keeps it short with a large cache.
+const MAX_SCAN: u32 = 1_024;
+
+/// Block number to machine page, with the clock algorithm to choose which to give up.
+///
+/// Invariants: `pages` is the number of slots; a loading or pinned slot is never given up.
+#[derive(Debug)]
+pub struct Cache {
+    index: BlockIndex<Slot>,
+    pages: u64,
+    limit: u64,
+    /// The clock's hand: the block at which the next scan begins.
+    hand: u64,
+}
+
+/// A block's page.
+#[derive(Clone, Copy, Debug)]
+struct Slot {
+    page: Mfn,
+    /// Requests that were woken for this block and have not looked yet.
+    pins: u16,
+    is_loading: bool,
+    /// Used since the hand came by.
+    is_referenced: bool,
+}
+
+/// What a look at a block finds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Lookup {
+    /// It is here.
+    Present(Mfn),
+    /// It is being read.
+    Loading,
+    /// It is neither.
+    Absent,
+}
+
+impl Cache {
+    pub const fn new(limit: u64) -> Self {
+        Self { index: BlockIndex::new(), pages: 0, limit, hand: 0 }
+    }
+
+    /// Pages held, loading ones included.
+    pub const fn pages(&self) -> u64 {
+        self.pages
+    }
+
+    pub const fn set_limit(&mut self, limit: u64) {
+        self.limit = limit;
+    }
+
+    /// Pages that may be added.
+    pub const fn room(&self) -> u64 {
+        self.limit.saturating_sub(self.pages)
+    }
+
+    /// Looks a block up because somebody needs it.
+    #[inline]
+    pub fn touch(&mut self, block: u64) -> Lookup {
+        match self.index.get_mut(block) {
+            Some(slot) if slot.is_loading => Lookup::Loading,
+            Some(slot) => {
+                slot.is_referenced = true;
+                Lookup::Present(slot.page)
+            }
+            None => Lookup::Absent,
+        }
+    }
+
+    /// Looks a block up without consequences.
+    pub fn peek(&self, block: u64) -> Lookup {
+        match self.index.get(block) {
+            Some(slot) if slot.is_loading => Lookup::Loading,
+            Some(slot) => Lookup::Present(slot.page),
+            None => Lookup::Absent,
+        }
+    }
+
+    /// `page` is being filled with `block`. Returns the page that was there.
+    pub fn insert_loading(&mut self, block: u64, page: Mfn) -> Option<Mfn> {
+        self.put(block, Slot { page, pins: 0, is_loading: true, is_referenced: false })
+    }
+
+    /// `page` holds `block` now, in the place of another page if there was one: that one is returned.
+    pub fn replace(&mut self, block: u64, page: Mfn) -> Option<Mfn> {
+        let pins = self.index.get(block).map_or(0, |slot| slot.pins);
+        self.put(block, Slot { page, pins, is_loading: false, is_referenced: true })
+    }
+
+    fn put(&mut self, block: u64, slot: Slot) -> Option<Mfn> {
+        let before = self.index.insert(block, slot);
+        self.pages += u64::from(before.is_none());
+        before.map(|slot| slot.page)
+    }
+
+    /// Reading `block` has ended well.
+    pub fn loaded(&mut self, block: u64) {
+        if let Some(slot) = self.index.get_mut(block) {
+            slot.is_loading = false;
+        }
+    }
+
+    /// Forgets `block`; its page is returned.
+    pub fn remove(&mut self, block: u64) -> Option<Mfn> {
+        let slot = self.index.remove(block)?;
+        self.pages -= 1;
+        Some(slot.page)
+    }
+
+    /// Keeps `block` until [`Cache::unpin`].
+    pub fn pin(&mut self, block: u64) {
+        if let Some(slot) = self.index.get_mut(block) {
+            slot.pins = slot.pins.saturating_add(1);
+        }
+    }
+
+    /// Takes a pin back. After a failed read or write the slot may be another than the pinned one; a pin lost this
+    /// way costs a second read at worst.
+    pub fn unpin(&mut self, block: u64) {
+        if let Some(slot) = self.index.get_mut(block) {
+            slot.pins = slot.pins.saturating_sub(1);
+        }
+    }
+
+    /// Gives up to `wanted` pages back, those first that were not used since the hand came by. Returns how many: at
+    /// least one if any may go.
+    pub fn reclaim(&mut self, wanted: u64, pages: &dyn PageStore) -> u64 {
+        let (mut freed, mut scan) = (0, Scan::default());
+        while freed < wanted {
+            let Some(victim) = self.next_victim(&mut scan).or(scan.fallback.take_if(|_| freed == 0)) else { break };
+            if let Some(page) = self.remove(victim) {
+                pages.free(page);
+                freed += 1;
+            }
+        }
+        freed
+    }
+
+    /// Moves the hand to the next block that may go; clears the marks on the way.
+    fn next_victim(&mut self, scan: &mut Scan) -> Option<u64> {
+        while scan.looked_at < MAX_SCAN && self.pages > 0 {
+            scan.looked_at += 1;
+            let Some(mut range) = self.index.range_from(self.hand) else {
+                self.hand = 0;
+                continue;
+            };
+            let Some((block, slot)) = range.next().map(|(block, slot)| (block, *slot)) else {
+                // The rest of this range is empty.
+                self.hand = (self.hand / RANGE_BLOCKS + 1) * RANGE_BLOCKS;
+                continue;
+            };
+            self.hand = block + 1;
+            if slot.is_loading || slot.pins > 0 {
+                continue;
+            }
+            if !slot.is_referenced {
+                return Some(block);
+            }
+            scan.fallback.get_or_insert(block);
+            drop(range);
+            if let Some(slot) = self.index.get_mut(block) {
+                slot.is_referenced = false;
+            }
+        }
+        None
+    }
+}
+
+/// One call's walk around the clock.
+#[derive(Default)]
+struct Scan {
+    looked_at: u32,
+    /// The first block that may go but was used lately.
+    fallback: Option<u64>,
+}

@@ -1,0 +1,130 @@
+//! What the storage needs of the world, and what it calls things.
+
+use addr::{BASE_PAGE, GuestPhysAddr, MachineAddr, Mfn, NodeId};
+
+/// Bytes of a sector, the unit of requests.
+pub const SECTOR: u64 = 512;
+/// Bytes of a block, the unit of caching: one page.
+pub const BLOCK: u64 = BASE_PAGE;
+/// Sectors in a block.
+pub const SECTORS_PER_BLOCK: u64 = BLOCK / SECTOR;
+/// Most blocks of one operation of the machine's disk: 128 KiB.
+pub const MAX_OP_BLOCKS: usize = 32;
+
+/// Where machine pages come from, and access to their contents.
+pub trait PageStore {
+    /// A page, preferably of `node`. Its contents are arbitrary.
+    fn alloc(&self, node: NodeId) -> Option<Mfn>;
+
+    /// Gives a page of [`PageStore::alloc`] back.
+    fn free(&self, page: Mfn);
+
+    /// Zeroes `len` bytes inside one page.
+    fn zero(&self, at: MachineAddr, len: u64);
+
+    /// Copies `len` bytes from inside one page to inside another.
+    fn copy(&self, dst: MachineAddr, src: MachineAddr, len: u64);
+}
+
+/// The memory of the guest whose request is served.
+pub trait GuestCopy {
+    /// Copies from a machine page into guest memory.
+    ///
+    /// # Errors
+    /// [`BadGuestMemory`] when the guest has no such memory.
+    fn copy_from_machine(&self, dst: GuestPhysAddr, src: MachineAddr, len: u64) -> Result<(), BadGuestMemory>;
+
+    /// Copies guest memory into a machine page.
+    ///
+    /// # Errors
+    /// [`BadGuestMemory`] when the guest has no such memory.
+    fn copy_to_machine(&self, dst: MachineAddr, src: GuestPhysAddr, len: u64) -> Result<(), BadGuestMemory>;
+
+    /// Copies `data` into guest memory.
+    ///
+    /// # Errors
+    /// [`BadGuestMemory`] when the guest has no such memory.
+    fn write(&self, dst: GuestPhysAddr, data: &[u8]) -> Result<(), BadGuestMemory>;
+}
+
+/// A request names memory that the guest does not have.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct BadGuestMemory;
+
+/// The driver of one machine disk. Operations end by [`crate::SharedDisk::on_io_complete`], in any order, never from
+/// inside these calls.
+pub trait DiskIo {
+    /// Reads from `sector` on into `pieces`.
+    ///
+    /// # Errors
+    /// [`IoRefused`]; nothing was started then.
+    fn submit_read(&mut self, sector: u64, pieces: &[Piece], token: IoToken) -> Result<(), IoRefused>;
+
+    /// Writes `pieces` from `sector` on. One page may be named several times.
+    ///
+    /// # Errors
+    /// [`IoRefused`]; nothing was started then.
+    fn submit_write(&mut self, sector: u64, pieces: &[Piece], token: IoToken) -> Result<(), IoRefused>;
+
+    /// Makes all ended writes durable.
+    ///
+    /// # Errors
+    /// [`IoRefused`]; nothing was started then.
+    fn submit_flush(&mut self, token: IoToken) -> Result<(), IoRefused>;
+}
+
+/// A contiguous piece of machine memory, inside one page.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Piece {
+    /// First byte.
+    pub addr: MachineAddr,
+    /// Length: a multiple of [`SECTOR`], not 0.
+    pub bytes: u32,
+}
+
+/// Names an operation of a machine disk. Unique for long: a late or doubled completion finds nothing.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct IoToken(pub u64);
+
+/// Why the driver did not start an operation.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum IoRefused {
+    /// Its queue is full; there will be room when an operation ends.
+    Busy,
+    /// The disk is broken.
+    Failed,
+}
+
+/// Everything that a call may use besides guest memory.
+pub struct Context<'a> {
+    /// Machine pages.
+    pub pages: &'a dyn PageStore,
+    /// The machine disk's driver.
+    pub io: &'a mut dyn DiskIo,
+    /// Where fresh pages should be: the node of the requesting vCPU.
+    pub node: NodeId,
+}
+
+/// A guest's scatter-gather list.
+pub trait Segments {
+    /// Address and length of segment `index`; `None` past the end.
+    fn segment(&self, index: usize) -> Option<(GuestPhysAddr, u32)>;
+}
+
+impl Segments for [(GuestPhysAddr, u32)] {
+    fn segment(&self, index: usize) -> Option<(GuestPhysAddr, u32)> {
+        self.get(index).copied()
+    }
+}
+
+impl<const N: usize> Segments for [(GuestPhysAddr, u32); N] {
+    fn segment(&self, index: usize) -> Option<(GuestPhysAddr, u32)> {
+        self.get(index).copied()
+    }
+}
+
+impl Segments for alloc::vec::Vec<(GuestPhysAddr, u32)> {
+    fn segment(&self, index: usize) -> Option<(GuestPhysAddr, u32)> {
+        self.get(index).copied()
+    }
+}

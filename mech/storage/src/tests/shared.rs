@@ -1,0 +1,265 @@
+//! Sharing: the cache and copy-on-write.
+
+use std::vec;
+use std::vec::Vec;
+
+use addr::GuestPhysAddr;
+
+use super::world::*;
+use crate::gpt::Partition;
+use crate::*;
+
+const SECTORS: u64 = 8_003;
+
+#[test]
+fn two_vms_read_a_block_once() {
+    let pages = Pages::new(10_000);
+    let mut world = World::new(&pages, SECTORS, vec![], 1_000);
+    let (a, b) = (world.private("a"), world.private("b"));
+    assert_eq!(world.submit(a, 1, Kind::Read, 100, 8, 0, 512), Outcome::Pending);
+    assert_eq!(world.submit(b, 2, Kind::Read, 100, 8, 8_192, 4_096), Outcome::Pending);
+    assert_eq!(world.io.reads, 1);
+    world.drain();
+    assert_eq!(world.done, [(1, Status::Ok), (2, Status::Ok)]);
+    assert_eq!(world.ram(0, 4_096), fresh(100, 8));
+    assert_eq!(world.ram(8_192, 4_096), fresh(100, 8));
+    assert_eq!(world.submit(b, 3, Kind::Read, 96, 8, 0, 4_096), Outcome::Done(Status::Ok));
+    assert!(world.disk.metrics().joins >= 1);
+    world.end(&[a, b]);
+}
+
+#[test]
+fn writes_stay_private_sector_by_sector() {
+    let pages = Pages::new(10_000);
+    let mut world = World::new(&pages, SECTORS, vec![], 1_000);
+    let (a, b) = (world.private("a"), world.private("b"));
+    world.fill(0, 512, 0xaa);
+    // No read is needed to write a part of a block.
+    assert_eq!(world.submit(a, 1, Kind::Write, 803, 1, 0, 100), Outcome::Done(Status::Ok));
+    assert_eq!(world.io.reads, 0);
+    assert_eq!(world.run(a, Kind::Read, 800, 8, 4_096), Status::Ok);
+    let mut want = fresh(800, 8);
+    want[3 * 512..4 * 512].fill(0xaa);
+    assert_eq!(world.ram(4_096, 4_096), want);
+    assert_eq!(world.run(b, Kind::Read, 800, 8, 4_096), Status::Ok);
+    assert_eq!(world.ram(4_096, 4_096), fresh(800, 8));
+    assert_eq!((world.disk.private_pages(a), world.disk.private_pages(b)), (1, 0));
+    world.end(&[a, b]);
+}
+
+#[test]
+fn zeroes_take_no_pages_and_discarding_gives_them_back() {
+    let pages = Pages::new(10_000);
+    let mut world = World::new(&pages, SECTORS, vec![], 1_000);
+    let a = world.private("a");
+    world.fill(0, 4_096 * 512, 0x55);
+    assert_eq!(world.run(a, Kind::Write, 0, 4_096, 0), Status::Ok);
+    assert_eq!(world.disk.private_pages(a), 512);
+    assert_eq!(world.run(a, Kind::WriteZeroes, 1, 4_000, 0), Status::Ok);
+    assert_eq!(world.disk.private_pages(a), 13);
+    assert_eq!(world.run(a, Kind::Read, 0, 4_096, 1 << 21), Status::Ok);
+    let mut want = vec![0x55; 4_096 * 512];
+    want[512..4_001 * 512].fill(0);
+    assert_eq!(world.ram(1 << 21, 4_096 * 512), want);
+    // A write into the zeroes keeps them around it.
+    assert_eq!(world.run(a, Kind::Write, 1_001, 1, 0), Status::Ok);
+    assert_eq!(world.run(a, Kind::Read, 1_000, 8, 0), Status::Ok);
+    let mut want = vec![0; 4_096];
+    want[512..1_024].fill(0x55);
+    assert_eq!(world.ram(0, 4_096), want);
+    assert_eq!(world.run(a, Kind::Discard, 0, SECTORS, 0), Status::Ok);
+    assert_eq!(world.disk.private_pages(a), 0);
+    world.end(&[a]);
+}
+
+#[test]
+fn sequential_misses_are_few_and_large() {
+    let pages = Pages::new(10_000);
+    let mut world = World::new(&pages, SECTORS, vec![], 2_000);
+    let a = world.private("a");
+    for block in 0..1_000 {
+        assert_eq!(world.run(a, Kind::Read, block * 8, 8, 0), Status::Ok);
+        assert_eq!(world.ram(0, 4_096), fresh(block * 8, 8));
+    }
+    assert!(world.io.reads <= 1_000 / 32 + 4, "{}", world.io.reads);
+    let before = world.io.reads;
+    assert_eq!(world.run(a, Kind::Read, 7_996, 7, 0), Status::Ok);
+    assert_eq!(world.ram(0, 7 * 512), fresh(7_996, 7));
+    assert!(world.io.reads <= before + 2);
+    world.end(&[a]);
+}
+
+#[test]
+fn a_large_read_is_served_by_operations_at_once() {
+    let pages = Pages::new(10_000);
+    let mut world = World::new(&pages, SECTORS, vec![], 2_000);
+    let a = world.private("a");
+    assert_eq!(world.submit(a, 1, Kind::Read, 3, 1_500, 0, 65_536), Outcome::Pending);
+    assert_eq!(world.io.started.len(), 6);
+    world.drain();
+    assert_eq!(world.ram(0, 1_500 * 512), fresh(3, 1_500));
+    world.end(&[a]);
+}
+
+#[test]
+fn a_request_longer_than_a_turn_comes_back() {
+    let pages = Pages::new(10_000);
+    let mut world = World::new(&pages, SECTORS, vec![], 2_000);
+    let a = world.private("a");
+    assert_eq!(world.run(a, Kind::Read, 0, 8_000, 0), Status::Ok);
+    assert_eq!(world.submit(a, 1, Kind::Read, 0, 8_000, 0, 1 << 20), Outcome::Pending);
+    assert!(world.io.started.is_empty());
+    world.go_on();
+    assert_eq!(world.done.last(), Some(&(1, Status::Ok)));
+    assert_eq!(world.ram(0, 8_000 * 512), fresh(0, 8_000));
+    world.end(&[a]);
+}
+
+#[test]
+fn the_cache_keeps_its_bound_and_what_is_used() {
+    let pages = Pages::new(10_000);
+    let mut world = World::new(&pages, SECTORS, vec![], 64);
+    let a = world.private("a");
+    for block in 0..900 {
+        assert_eq!(world.run(a, Kind::Read, block * 8, 8, 0), Status::Ok);
+        assert_eq!(world.run(a, Kind::Read, 8, 8, 0), Status::Ok);
+        assert!(world.disk.metrics().cached_pages <= 64);
+    }
+    // Block 1 was used all the time.
+    let reads = world.io.reads;
+    assert_eq!(world.submit(a, 1, Kind::Read, 8, 8, 0, 4_096), Outcome::Done(Status::Ok));
+    assert!(reads <= 900 / 32 + 40, "{reads}");
+    world.end(&[a]);
+}
+
+#[test]
+fn errors_reach_only_who_needs_the_block() {
+    let pages = Pages::new(10_000);
+    let mut world = World::new(&pages, SECTORS, vec![], 1_000);
+    let (a, b) = (world.private("a"), world.private("b"));
+    world.io.bad = vec![40];
+    // The window of the first read covers the bad sector.
+    let _ = world.submit(a, 1, Kind::Read, 0, 8, 0, 4_096);
+    let _ = world.submit(b, 2, Kind::Read, 0, 8, 4_096, 4_096);
+    let _ = world.submit(b, 3, Kind::Read, 40, 8, 8_192, 4_096);
+    world.drain();
+    world.done.sort_by_key(|(tag, _)| *tag);
+    assert_eq!(world.done, [(1, Status::Ok), (2, Status::Ok), (3, Status::IoError)]);
+    assert_eq!(world.ram(0, 4_096), fresh(0, 8));
+    world.end(&[a, b]);
+}
+
+#[test]
+fn no_page_is_the_writers_problem_alone() {
+    let pages = Pages::new(200);
+    let mut world = World::new(&pages, SECTORS, vec![], 100);
+    let (a, b) = (world.private("a"), world.private("b"));
+    assert_eq!(world.run(b, Kind::Read, 0, 800, 0), Status::Ok);
+    // The cache gives way to modified blocks.
+    assert_eq!(world.run(a, Kind::Write, 0, 190 * 8, 0), Status::Ok);
+    assert_eq!(world.run(a, Kind::Write, 2_000, 200 * 8, 0), Status::NoSpace);
+    assert_eq!(world.disk.metrics().no_space, 1);
+    assert_eq!(world.run(a, Kind::Discard, 2_000, 1_600, 0), Status::Ok);
+    assert_eq!(world.run(b, Kind::Read, 4_000, 8, 0), Status::Ok);
+    assert_eq!(world.ram(0, 4_096), fresh(4_000, 8));
+    world.end(&[a, b]);
+}
+
+#[test]
+fn an_overlay_keeps_its_own_bound() {
+    let pages = Pages::new(1_000);
+    let mut world = World::new(&pages, SECTORS, vec![], 100);
+    let mode = Mode::CopyOnWrite { limit_pages: 10 };
+    let a = world.disk.mount(&MountSpec { holder: "a", partition: None, mode }).unwrap();
+    assert_eq!(world.run(a, Kind::Write, 0, 10 * 8, 0), Status::Ok);
+    assert_eq!(world.run(a, Kind::Write, 0, 10 * 8, 0), Status::Ok);
+    assert_eq!(world.run(a, Kind::Write, 80, 1, 0), Status::NoSpace);
+    world.end(&[a]);
+}
+
+#[test]
+fn nonsense_is_an_error_of_its_guest() {
+    let pages = Pages::new(1_000);
+    let mut world = World::new(&pages, SECTORS, vec![], 100);
+    let a = world.private("a");
+    let read_only = MountSpec { holder: "r", partition: None, mode: Mode::ReadOnly };
+    let r = world.disk.mount(&read_only).unwrap();
+    for (mount, kind, sector, sectors) in [
+        (a, Kind::Read, SECTORS, 1),
+        (a, Kind::Read, u64::MAX, 2),
+        (a, Kind::Write, SECTORS - 1, 2),
+        (r, Kind::Write, 0, 1),
+        (r, Kind::WriteZeroes, 0, 1),
+        (r, Kind::Discard, 0, 1),
+        (MountId::from_raw(77), Kind::Read, 0, 1),
+    ] {
+        assert_eq!(world.submit(mount, 1, kind, sector, sectors, 0, 4_096), Outcome::Done(Status::IoError));
+    }
+    let short = vec![(GuestPhysAddr::new(RAM), 100)];
+    let outside = vec![(GuestPhysAddr::new(0x1000), 4_096)];
+    let wrapping = vec![(GuestPhysAddr::new(u64::MAX - 3), 4_096)];
+    let empty = vec![(GuestPhysAddr::new(RAM), 0); 3];
+    for segments in [short, outside, wrapping, empty] {
+        assert_eq!(world.submit_with(a, 1, Kind::Write, 0, 8, &segments), Outcome::Done(Status::IoError));
+        let _ = world.submit_with(a, 2, Kind::Read, 0, 8, &segments);
+        world.drain();
+        assert_eq!(world.done.last(), Some(&(2, Status::IoError)));
+    }
+    // The failed writes left nothing of a page's past to be seen.
+    assert_eq!(world.run(a, Kind::Read, 0, 8, 0), Status::Ok);
+    assert!(!world.ram(0, 4_096).contains(&POISON));
+    world.disk.on_io_complete(IoToken(12_345), true, &pages);
+    assert_eq!(world.disk.metrics().io_strays, 1);
+    world.end(&[a, r]);
+}
+
+#[test]
+fn cancelled_requests_never_come_back() {
+    let pages = Pages::new(1_000);
+    let mut world = World::new(&pages, SECTORS, vec![], 100);
+    let (a, b) = (world.private("a"), world.private("b"));
+    assert_eq!(world.submit(a, 1, Kind::Read, 0, 8, 0, 4_096), Outcome::Pending);
+    assert_eq!(world.submit(b, 2, Kind::Read, 0, 8, 0, 4_096), Outcome::Pending);
+    world.disk.cancel(a);
+    world.drain();
+    assert_eq!(world.done, [(2, Status::Ok)]);
+    world.end(&[a, b]);
+}
+
+#[test]
+fn a_full_driver_makes_requests_wait_and_a_broken_one_fails_them() {
+    let pages = Pages::new(1_000);
+    let mut world = World::new(&pages, SECTORS, vec![], 400);
+    let a = world.private("a");
+    world.io.slots = 1;
+    for tag in 0..10 {
+        assert_eq!(world.submit(a, tag, Kind::Read, tag * 700, 8, tag * 4_096, 4_096), Outcome::Pending);
+    }
+    world.drain();
+    assert_eq!(world.done.len(), 10);
+    assert!(world.done.iter().all(|(_, status)| *status == Status::Ok));
+    for tag in 0..10 {
+        assert_eq!(world.ram(tag * 4_096, 4_096), fresh(tag * 700, 8));
+    }
+    world.io.is_broken = true;
+    assert_eq!(world.submit(a, 99, Kind::Read, 7_000, 8, 0, 4_096), Outcome::Done(Status::IoError));
+    world.end(&[a]);
+}
+
+#[test]
+fn partitions_bound_their_vms() {
+    let pages = Pages::new(1_000);
+    let part = |label: &str, first_sector, sectors| Partition { label: label.into(), first_sector, sectors };
+    let partitions: Vec<_> =
+        [part("root", 35, 1_001), part("twin", 2_000, 8), part("twin", 3_000, 8), part("beyond", 8_000, 100)].into();
+    let mut world = World::new(&pages, SECTORS, partitions, 400);
+    let spec = |partition| MountSpec { holder: "a", partition: Some(partition), mode: Mode::ReadOnly };
+    let a = world.disk.mount(&spec("root")).unwrap();
+    assert_eq!((world.disk.sectors(a), world.disk.is_read_only(a)), (1_001, true));
+    assert_eq!(world.run(a, Kind::Read, 0, 1_001, 0), Status::Ok);
+    assert_eq!(world.ram(0, 1_001 * 512), fresh(35, 1_001));
+    assert_eq!(world.run(a, Kind::Read, 1_001, 1, 0), Status::IoError);
+    assert!(matches!(world.disk.mount(&spec("twin")), Err(MountError::AmbiguousPartition { count: 2, .. })));
+    assert!(matches!(world.disk.mount(&spec("beyond")), Err(MountError::NoPartition { .. })));
+    world.end(&[a]);
+}
