@@ -1,40 +1,56 @@
-//! The executing hart: registers, counters, waiting.
+//! The executing hart: registers, counters, memory by address, waiting.
 //
-// UNSAFETY: CSR instructions and instruction fetch by address.
+// UNSAFETY: CSR instructions, and memory and devices by address. The functions are safe to call: the program owns the
+// whole machine that it runs on, keeps nothing that Rust knows of beyond its image, and probes aim only there.
 #![expect(unsafe_code)]
 
 use core::arch::asm;
 
-macro_rules! csr {
-    ($read:ident, $write:ident, $number:literal, $doc:literal) => {
+macro_rules! read_csr {
+    ($($name:ident = $number:literal, $doc:literal;)*) => {$(
         #[doc = $doc]
         #[inline(always)]
-        pub fn $read() -> u64 {
+        pub fn $name() -> u64 {
             let value;
             // SAFETY: reading a CSR of S-mode.
             unsafe { asm!(concat!("csrr {0}, ", $number), out(reg) value, options(nostack)) };
             value
         }
+    )*};
+}
+
+macro_rules! write_csr {
+    ($($name:ident = $number:literal, $doc:literal;)*) => {$(
         #[doc = $doc]
         #[inline(always)]
-        pub fn $write(value: u64) {
+        pub fn $name(value: u64) {
             // SAFETY: the probe owns its hart; no Rust state depends on these registers.
             unsafe { asm!(concat!("csrw ", $number, ", {0}"), in(reg) value, options(nostack)) };
         }
-    };
+    )*};
 }
 
-csr!(sie, set_sie, "0x104", "Interrupt enables.");
-csr!(sip, set_sip, "0x144", "Interrupts pending.");
-csr!(stimecmp, set_stimecmp, "0x14d", "Timer compare.");
-csr!(sstatus, set_sstatus, "0x100", "Status.");
-csr!(instret, _set_instret, "0xc02", "Instructions retired.");
-csr!(time, _set_time, "0xc01", "Time.");
+read_csr! {
+    sstatus = "0x100", "Status.";
+    stopei = "0x15c", "The most urgent message of the interrupt file.";
+    instret = "0xc02", "Instructions retired.";
+    time = "0xc01", "Time.";
+}
 
-/// Enables of the three supervisor interrupts.
+write_csr! {
+    set_sstatus = "0x100", "Status.";
+    set_sie = "0x104", "Interrupt enables.";
+    set_stimecmp = "0x14d", "Timer compare.";
+    set_siselect = "0x150", "Which register `sireg` is.";
+    set_sireg = "0x151", "A register of the interrupt file.";
+}
+
+/// Software interrupts in `sie` and `sip`.
 pub const SOFTWARE: u64 = 1 << 1;
-/// Timer interrupt.
+/// Timer interrupts.
 pub const TIMER: u64 = 1 << 5;
+/// External interrupts.
+pub const EXTERNAL: u64 = 1 << 9;
 
 /// This hart's id.
 pub fn this_hart() -> usize {
@@ -50,6 +66,18 @@ pub fn wfi() {
     unsafe { asm!("wfi", options(nostack)) };
 }
 
+/// Orders memory and device accesses.
+pub fn fence() {
+    // SAFETY: a fence.
+    unsafe { asm!("fence iorw, iorw", options(nostack)) };
+}
+
+/// Forgets this hart's address translations.
+pub fn fence_translations() {
+    // SAFETY: translation is off.
+    unsafe { asm!("sfence.vma", options(nostack)) };
+}
+
 /// Turns interrupts on (`true`) or off.
 pub fn interrupts(on: bool) {
     const SIE: u64 = 1 << 1;
@@ -57,13 +85,29 @@ pub fn interrupts(on: bool) {
     set_sstatus(if on { status | SIE } else { status & !SIE });
 }
 
+/// Takes the most urgent message of the interrupt file.
+pub fn claim_stopei() -> u64 {
+    let value;
+    // SAFETY: a write of any value claims the message.
+    unsafe { asm!("csrrw {0}, 0x15c, zero", out(reg) value, options(nostack)) };
+    value
+}
+
 /// Makes interrupt `code` go away, as its handler would.
 pub fn acknowledge(code: usize) {
     match code {
-        1 => set_sip(sip() & !SOFTWARE),
+        1 => clear_software_interrupt(),
         5 => set_stimecmp(u64::MAX),
+        // Without an IMSIC nobody enables external interrupts.
+        9 => drop(claim_stopei()),
         _ => set_sie(0),
     }
+}
+
+/// In one instruction: a second interrupt that comes meanwhile stays.
+fn clear_software_interrupt() {
+    // SAFETY: clears a pending bit of this hart.
+    unsafe { asm!("csrc 0x144, {0}", in(reg) SOFTWARE, options(nostack)) };
 }
 
 /// 2 or 4.
@@ -72,62 +116,50 @@ pub fn instruction_length(at: u64) -> u64 {
     if unsafe { (at as *const u16).read_volatile() } & 3 == 3 { 4 } else { 2 }
 }
 
-/// Loads a word; the caller expects that this may trap (the value is then what the register held: 0).
-pub fn load(at: u64) -> u64 {
-    let mut value = 0_u64;
-    // SAFETY: the probe's own memory, a device, or an expected trap, after which the register keeps its value.
-    unsafe { asm!("ld {0}, 0({1})", inout(reg) value, in(reg) at, options(nostack)) };
-    value
+macro_rules! access {
+    ($load:ident, $load_op:literal, $store:ident, $store_op:literal, $what:literal) => {
+        #[doc = concat!("Loads ", $what, ". If that traps and is skipped, the value is 0.")]
+        #[inline(always)]
+        pub fn $load(at: u64) -> u64 {
+            let mut value = 0_u64;
+            // SAFETY: see the top of this file; after a trap the register keeps its value.
+            unsafe { asm!(concat!($load_op, " {0}, 0({1})"), inout(reg) value, in(reg) at, options(nostack)) };
+            value
+        }
+        #[doc = concat!("Stores ", $what, ".")]
+        #[inline(always)]
+        pub fn $store(at: u64, value: u64) {
+            // SAFETY: see the top of this file.
+            unsafe { asm!(concat!($store_op, " {0}, 0({1})"), in(reg) value, in(reg) at, options(nostack)) };
+        }
+    };
 }
 
-/// Stores a word.
-pub fn store(at: u64, value: u64) {
-    // SAFETY: as for `load`; the probe aims only at memory beyond its image or at nothing.
-    unsafe { asm!("sd {0}, 0({1})", in(reg) value, in(reg) at, options(nostack)) };
-}
+access!(load8, "lbu", store8, "sb", "a byte");
+access!(load16, "lhu", store16, "sh", "16 bits");
+access!(load32, "lwu", store32, "sw", "32 bits");
+access!(load, "ld", store, "sd", "64 bits");
 
-/// Loads 32 bits of a device.
-pub fn load32(at: u64) -> u64 {
-    let mut value = 0_u64;
-    // SAFETY: as for `load`.
-    unsafe { asm!("lwu {0}, 0({1})", inout(reg) value, in(reg) at, options(nostack)) };
-    value
-}
-
-/// Executes a CSR read that does not exist.
-pub fn illegal() {
+/// Reads a CSR that does not exist.
+pub fn read_unknown_csr() {
     // SAFETY: the trap is expected and skipped.
     unsafe { asm!("csrr t0, 0x5c0", out("t0") _, options(nostack)) };
 }
 
-/// Fills the FP registers with values derived from `seed`.
-pub fn fill_fp(seed: u64) {
-    // SAFETY: this program is built without F/D: nothing lives in these registers.
-    unsafe {
-        asm!(
-            ".option push", ".option arch, +d",
-            "fmv.d.x f0, {0}", "addi {0}, {0}, 1", "fmv.d.x f7, {0}", "addi {0}, {0}, 1", "fmv.d.x f15, {0}",
-            "addi {0}, {0}, 1", "fmv.d.x f31, {0}", ".option pop",
-            inout(reg) seed => _, options(nostack)
-        );
-    }
+/// Reads a CSR of M-mode (mstatus).
+pub fn read_machine_csr() {
+    // SAFETY: the trap is expected and skipped.
+    unsafe { asm!("csrr t0, 0x300", out("t0") _, options(nostack)) };
 }
 
-/// Reads back what `fill_fp` wrote: the four values.
-pub fn read_fp() -> [u64; 4] {
-    let [a, b, c, d];
-    // SAFETY: as for `fill_fp`.
-    unsafe {
-        asm!(
-            ".option push", ".option arch, +d",
-            "fmv.x.d {0}, f0", "fmv.x.d {1}, f7", "fmv.x.d {2}, f15", "fmv.x.d {3}, f31", ".option pop",
-            out(reg) a, out(reg) b, out(reg) c, out(reg) d, options(nostack)
-        );
-    }
-    [a, b, c, d]
+/// Traps, with nothing but `handler` to handle it.
+pub fn trap_at(handler: u64) {
+    // SAFETY: the program ends here; what follows at `handler` is the machine's concern.
+    unsafe { asm!("csrw 0x105, {0}", "csrr t0, 0x300", in(reg) handler, out("t0") _, options(nostack)) };
 }
 
-/// Switches the FP unit on.
-pub fn enable_fp() {
-    set_sstatus(sstatus() | 1 << 13);
+/// Traps into a handler that traps at its first instruction.
+pub fn trap_on_itself() {
+    // SAFETY: the program ends here.
+    unsafe { asm!("lla t0, 2f", "csrw 0x105, t0", ".balign 4", "2: csrr t0, 0x300", out("t0") _, options(nostack)) };
 }

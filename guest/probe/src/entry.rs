@@ -129,9 +129,14 @@ extern "C" fn main(hart: u64, device_tree: u64) -> ! {
     sbi::shutdown(false)
 }
 
+/// Where a hart that runs a function `extern "C" fn() -> !` (its argument) begins.
+pub fn secondary_address() -> u64 {
+    probe_secondary as *const () as u64
+}
+
 /// Starts hart `hart` at `entry`; its SBI answer.
 pub fn start_hart(hart: u64, entry: extern "C" fn() -> !) -> i64 {
-    sbi::hart_start(hart, probe_secondary as *const () as u64, entry as *const () as u64)
+    sbi::hart_start(hart, secondary_address(), entry as *const () as u64)
 }
 
 const HARTS: usize = MAX_HARTS;

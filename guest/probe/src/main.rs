@@ -3,13 +3,19 @@
 //! A small S-mode program that boots like a kernel. `probe=NAME,NAME` on its command line selects what to do (all
 //! checks by default); `n=COUNT` sets the repetitions of measurements. It prints, one per line:
 //!
-//! - `PROBE name ok`, or `PROBE name FAILED: why`
+//! - `PROBE name ok`, `PROBE name FAILED: why`, or `PROBE name skipped: why` where the machine lacks something
 //! - `FIGURE id value unit samples`
 //! - at the end `PROBES passed=N failed=M`, then it powers off.
 //!
-//! It runs unchanged on the bare machine (under the SBI firmware), which is the reference for what it expects.
+//! `figure=NAME` measures instead; `attack=NAME` does what only a broken or hostile guest does and expects to be
+//! stopped: it says `ATTACK name survived` if it is not.
+//!
+//! It runs unchanged on the bare machine (under the SBI firmware), which is the reference for what it expects. Where a
+//! Mirrorball VM promises more than a machine has to, the probe knows the monitor by its SBI implementation id.
 #![cfg_attr(target_os = "none", no_std, no_main)]
 
+#[cfg(target_os = "none")]
+mod attacks;
 #[cfg(target_os = "none")]
 mod console;
 #[cfg(target_os = "none")]
@@ -19,11 +25,19 @@ mod entry;
 #[cfg(target_os = "none")]
 mod figures;
 #[cfg(target_os = "none")]
+mod fpu;
+#[cfg(target_os = "none")]
+mod imsic;
+#[cfg(target_os = "none")]
+mod layout;
+#[cfg(target_os = "none")]
 mod probes;
 #[cfg(target_os = "none")]
 mod sbi;
 #[cfg(target_os = "none")]
 mod tree;
+#[cfg(target_os = "none")]
+mod virtio;
 
 #[cfg(not(target_os = "none"))]
 fn main() {

@@ -5,6 +5,21 @@
 
 use core::arch::asm;
 
+/// Error codes of the specification that probes expect.
+pub mod error {
+    /// `SBI_ERR_NOT_SUPPORTED`.
+    pub const NOT_SUPPORTED: i64 = -2;
+    /// `SBI_ERR_INVALID_PARAM`.
+    pub const INVALID_PARAM: i64 = -3;
+    /// `SBI_ERR_INVALID_ADDRESS`.
+    pub const INVALID_ADDRESS: i64 = -5;
+    /// `SBI_ERR_ALREADY_AVAILABLE`.
+    pub const ALREADY_AVAILABLE: i64 = -6;
+}
+
+/// Implementation id that a Mirrorball VM shows.
+const MIRRORBALL: (i64, u64) = (0, 0x4d42);
+
 /// (error, value) of any call.
 #[inline(always)]
 pub fn call(eid: usize, fid: usize, args: [u64; 5]) -> (i64, u64) {
@@ -21,6 +36,21 @@ pub fn call(eid: usize, fid: usize, args: [u64; 5]) -> (i64, u64) {
 #[inline(always)]
 pub fn spec_version() -> (i64, u64) {
     call(0x10, 0, [0; 5])
+}
+
+/// BASE probe_extension.
+pub fn probe_extension(eid: u64) -> (i64, u64) {
+    call(0x10, 3, [eid, 0, 0, 0, 0])
+}
+
+/// Is this a VM of Mirrorball, rather than a machine of its own?
+pub fn is_mirrorball() -> bool {
+    call(0x10, 1, [0; 5]) == MIRRORBALL
+}
+
+/// HSM hart_suspend.
+pub fn hart_suspend(kind: u64, resume: u64, opaque: u64) -> i64 {
+    call(0x48_534D, 3, [kind, resume, opaque, 0, 0]).0
 }
 
 /// HSM hart_start.

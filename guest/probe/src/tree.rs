@@ -20,8 +20,36 @@ pub struct Machine {
     pub ram_bytes: u64,
     /// Is there an IMSIC at the usual address?
     pub has_imsic: bool,
-    /// Does the ISA have D?
-    pub has_fp: bool,
+    /// What its harts can do.
+    pub isa: Isa,
+    /// Is it a VM of Mirrorball?
+    pub is_mirrorball: bool,
+    /// Where the tree itself lies: first byte and length.
+    tree: (u64, u64),
+}
+
+/// What the harts can do.
+#[derive(Clone, Copy, Default)]
+pub struct Isa {
+    /// D: double-precision floating point.
+    pub has_double: bool,
+    /// V: vectors.
+    pub has_vector: bool,
+    /// Zicboz: `cbo.zero`.
+    pub has_cbo_zero: bool,
+}
+
+impl Isa {
+    /// Reads a string as `rv64imafdcv_zicboz_zba`.
+    fn parse(text: &str) -> Self {
+        let mut parts = text.split('_');
+        let letters = parts.next().and_then(|base| base.get(4..)).unwrap_or("");
+        Self {
+            has_double: letters.contains(['d', 'g']),
+            has_vector: letters.contains('v'),
+            has_cbo_zero: parts.any(|part| part == "zicboz"),
+        }
+    }
 }
 
 impl Machine {
@@ -34,9 +62,23 @@ impl Machine {
         // SAFETY: as above.
         let blob = unsafe { core::slice::from_raw_parts(at as *const u8, size) };
         let tree = Fdt::new(blob).map_err(|_| "not a device tree")?;
-        let mut machine = Self { bootargs: "", harts: 0, ram_start: 0, ram_bytes: 0, has_imsic: false, has_fp: false };
+        let mut machine = Self {
+            bootargs: "",
+            harts: 0,
+            ram_start: 0,
+            ram_bytes: 0,
+            has_imsic: false,
+            isa: Isa::default(),
+            is_mirrorball: crate::sbi::is_mirrorball(),
+            tree: (at, size as u64),
+        };
         machine.walk(&tree)?;
         Ok(machine)
+    }
+
+    /// Does any of the `bytes` from `at` on belong to the tree?
+    pub const fn is_tree(&self, at: u64, bytes: u64) -> bool {
+        at < self.tree.0 + self.tree.1 && self.tree.0 < at + bytes
     }
 
     fn walk(&mut self, tree: &Fdt<'static>) -> Result<(), &'static str> {
@@ -51,8 +93,7 @@ impl Machine {
             } else if name == "cpus" {
                 for cpu in node.children().filter(|child| child.name_without_address() == "cpu") {
                     self.harts += 1;
-                    self.has_fp |= text(&cpu, "riscv,isa")
-                        .is_some_and(|isa| isa[4..].split('_').next().is_some_and(|base| base.contains('d')));
+                    self.isa = text(&cpu, "riscv,isa").map(Isa::parse).unwrap_or_default();
                 }
             } else if name == "soc" {
                 self.has_imsic = node

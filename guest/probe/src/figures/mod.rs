@@ -1,0 +1,121 @@
+//! Measurements: instructions per operation as the guest sees them, the monitor's work included.
+//!
+//! `instret` counts what the hart executes in all modes when QEMU runs with `-icount shift=0`, so a difference of two
+//! readings around `n` operations is the cost of all levels together. What the guest itself executes is taken off.
+//! Exits are not seen from inside: the host counts those, as the difference of two runs with different `n`.
+
+mod block;
+mod messages;
+mod sharing;
+mod work;
+
+use crate::{console::println, cpu, entry::SEEN, layout, sbi, tree::Machine};
+use core::sync::atomic::Ordering;
+
+type Figure = fn(&Machine, u64, u64);
+
+const FIGURES: &[(&str, Figure)] = &[
+    ("sbi_null", |_, _, n| report("sbi_null", per_operation(n, null_call), "instructions", n)),
+    ("sbi_full", |_, _, n| report("sbi_full", per_operation(n, unknown_call), "instructions", n)),
+    ("mmio", |_, _, n| report("mmio", per_operation(n, read_clock), "instructions", n)),
+    ("mmio_store", |_, _, n| report("mmio_store", per_operation(n, write_scratch), "instructions", n)),
+    ("first_touch", first_touch),
+    ("timer", timers),
+    ("ipi_self", messages::to_oneself),
+    ("ipi", messages::ipi),
+    ("rfence", messages::remote_fence),
+    ("wfi_wake", sharing::wfi_wake),
+    ("wfi_alone", sharing::wfi_alone),
+    ("vcpu_switch", sharing::vcpu_switch),
+    ("blk_read_4k", block::read_4k),
+    ("checksum", work::checksum),
+    ("touch", work::touch),
+    ("idle", work::idle),
+    ("spin", work::spin),
+];
+
+/// Runs figure `name` with `count` repetitions.
+pub fn run(name: &str, machine: &Machine, hart: u64, count: u64) {
+    match FIGURES.iter().find(|(known, _)| *known == name) {
+        Some((_, figure)) => figure(machine, hart, count.max(1)),
+        None => println!("FIGURE {name} unknown"),
+    }
+}
+
+fn report(name: &str, value: u64, unit: &str, samples: u64) {
+    println!("FIGURE {name} {value} {unit} {samples}");
+}
+
+fn unable(name: &str, why: &str) {
+    println!("FIGURE {name} impossible: {why}");
+}
+
+fn null_call() {
+    sbi::spec_version();
+}
+
+fn unknown_call() {
+    sbi::call(0x1234_5678, 0, [0; 5]);
+}
+
+fn read_clock() {
+    cpu::load32(0x10_1000);
+}
+
+fn write_scratch() {
+    cpu::store8(0x1000_0007, 1);
+}
+
+/// Instructions per call of `operation`, without the loop.
+fn per_operation(count: u64, operation: fn()) -> u64 {
+    let measure = |operation: fn()| {
+        let begin = cpu::instret();
+        for _ in 0..count {
+            operation();
+        }
+        cpu::instret() - begin
+    };
+    measure(operation);
+    let empty = measure(|| core::hint::black_box(()));
+    measure(operation).saturating_sub(empty) / count
+}
+
+/// First touch of `count` pages that lie 4 KiB apart (the VM has `pages = "base"`), and what zeroing a page costs
+/// here, so that the host can tell the two apart.
+fn first_touch(machine: &Machine, _: u64, count: u64) {
+    let room = (machine.ram_start + machine.ram_bytes - layout::FREE) / 4096;
+    let count = count.min(room);
+    let touch = || {
+        let begin = cpu::instret();
+        for page in 0..count {
+            let at = layout::FREE + page * 4096;
+            if !machine.is_tree(at, 4096) {
+                cpu::store(at, 1);
+            }
+        }
+        cpu::instret() - begin
+    };
+    let first = touch();
+    let second = touch();
+    report("first_touch", first.saturating_sub(second) / count.max(1), "instructions", count);
+    if let Some(instructions) = work::zeroing_cost(machine) {
+        report("page_zeroing", instructions, "instructions", 1);
+    }
+}
+
+fn timers(_: &Machine, hart: u64, count: u64) {
+    let seen = &SEEN[hart as usize].interrupts[5];
+    cpu::set_sie(cpu::TIMER);
+    cpu::interrupts(true);
+    let begin = cpu::instret();
+    for _ in 0..count {
+        let before = seen.load(Ordering::SeqCst);
+        cpu::set_stimecmp(cpu::time() + 10);
+        while seen.load(Ordering::SeqCst) == before {
+            core::hint::spin_loop();
+        }
+    }
+    let spent = cpu::instret() - begin;
+    cpu::interrupts(false);
+    report("timer", spent / count, "instructions", count);
+}

@@ -1,0 +1,71 @@
+//! Timer, software and message-signalled interrupts of one hart.
+
+use super::{Outcome, check, skip, wait_for};
+use crate::{cpu, entry::SEEN, imsic, sbi, tree::Machine};
+use core::sync::atomic::Ordering;
+
+/// Does something that raises the interrupt of this bit of `sie`: did exactly one come?
+pub fn one(hart: u64, enable: u64, act: impl Fn()) -> bool {
+    let seen = &SEEN[hart as usize].interrupts[enable.trailing_zeros() as usize];
+    let before = seen.load(Ordering::SeqCst);
+    cpu::set_sie(enable);
+    act();
+    cpu::interrupts(true);
+    let came = wait_for(|| seen.load(Ordering::SeqCst) > before);
+    cpu::interrupts(false);
+    cpu::set_sie(0);
+    came && seen.load(Ordering::SeqCst) == before + 1
+}
+
+/// A timer interrupt by `stimecmp`.
+pub fn timer(_: &Machine, hart: u64) -> Outcome {
+    check(one(hart, cpu::TIMER, || cpu::set_stimecmp(cpu::time() + 1_000)), "the timer interrupt did not come once")
+}
+
+/// WFI with interrupts off: it has to return although the interrupt is not taken.
+pub fn wfi_timer(_: &Machine, hart: u64) -> Outcome {
+    let seen = &SEEN[hart as usize].interrupts[5];
+    cpu::set_sie(cpu::TIMER);
+    for _ in 0..20 {
+        let before = seen.load(Ordering::SeqCst);
+        let deadline = cpu::time() + 5_000;
+        cpu::set_stimecmp(deadline);
+        // The architecture lets WFI return for no reason; what counts is that it returns once the time has come.
+        while cpu::time() < deadline {
+            cpu::wfi();
+        }
+        cpu::interrupts(true);
+        cpu::interrupts(false);
+        check(seen.load(Ordering::SeqCst) == before + 1, "WFI came back without the interrupt")?;
+    }
+    cpu::set_sie(0);
+    Ok(())
+}
+
+/// A software interrupt to oneself by SBI.
+pub fn ipi(_: &Machine, hart: u64) -> Outcome {
+    let sent = || {
+        sbi::send_ipi(1, hart);
+    };
+    check(one(hart, cpu::SOFTWARE, sent), "the IPI to oneself did not come once")
+}
+
+/// A message to one's own interrupt file: pending, claimed, threshold and delivery respected.
+pub fn imsic(machine: &Machine, hart: u64) -> Outcome {
+    if !machine.has_imsic {
+        return skip("no IMSIC");
+    }
+    imsic::enable();
+    check(one(hart, cpu::EXTERNAL, || imsic::send(hart, imsic::IDENTITY)), "the message did not arrive once")?;
+    imsic::set_threshold(imsic::IDENTITY);
+    imsic::send(hart, imsic::IDENTITY);
+    check(imsic::top() == 0, "a message at the threshold is delivered")?;
+    imsic::set_threshold(0);
+    check(imsic::top() >> 16 == u64::from(imsic::IDENTITY), "a message is lost under the threshold")?;
+    check(imsic::claim() >> 16 == u64::from(imsic::IDENTITY), "the claim names another message")?;
+    check(imsic::claim() == 0, "a claimed message is still there")?;
+    // Identity 0 does not exist, nor one beyond the file: both are ignored.
+    imsic::send(hart, 0);
+    imsic::send(hart, 0xffff_ffff);
+    check(imsic::top() == 0, "a message that cannot exist is delivered")
+}

@@ -1,0 +1,123 @@
+//! The checks. Each is a function that says why it failed.
+
+mod devices;
+mod harts;
+mod interrupts;
+mod memory;
+mod registers;
+mod sbi_calls;
+
+use crate::{attacks, console::println, cpu, entry::SEEN, figures, tree::Machine};
+use core::sync::atomic::Ordering;
+
+/// What a probe found.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Failure {
+    /// The behaviour is wrong.
+    Wrong(&'static str),
+    /// The machine lacks what the probe is about.
+    Skipped(&'static str),
+}
+
+/// What a probe returns.
+pub type Outcome = Result<(), Failure>;
+
+type Probe = fn(&Machine, u64) -> Outcome;
+
+const PROBES: &[(&str, Probe)] = &[
+    ("sbi-base", sbi_calls::base),
+    ("sbi-errors", sbi_calls::errors),
+    ("sbi-time", sbi_calls::time),
+    ("sbi-console", sbi_calls::console),
+    ("sbi-steal", sbi_calls::steal_time),
+    ("sbi-reset", sbi_calls::reset_errors),
+    ("timer", interrupts::timer),
+    ("wfi-timer", interrupts::wfi_timer),
+    ("ipi", interrupts::ipi),
+    ("imsic", interrupts::imsic),
+    ("hsm", harts::start_stop),
+    ("hsm-errors", harts::start_errors),
+    ("suspend", harts::suspend),
+    ("rfence", harts::remote_fence),
+    ("all-harts", harts::everybody),
+    ("fp", registers::floating_point),
+    ("vector", registers::vector),
+    ("memory", memory::zeroed_and_kept),
+    ("reporting", memory::page_reporting),
+    ("wild-mmio", devices::wild),
+    ("illegal-csr", devices::illegal_csr),
+    ("devices", devices::virtio_slots),
+    ("uart", devices::uart),
+    ("rtc", devices::rtc),
+    ("interrupt-controller", devices::interrupt_controller),
+    ("virtio-registers", devices::virtio_registers),
+    ("entropy", devices::entropy),
+];
+
+/// Runs what the command line selects.
+pub fn run(hart: u64, machine: &Machine) {
+    if let Some(attack) = argument(machine, "attack=") {
+        attacks::run(attack, machine);
+        return;
+    }
+    if let Some(figure) = argument(machine, "figure=") {
+        let count = argument(machine, "n=").and_then(|text| text.parse().ok()).unwrap_or(1_000);
+        figures::run(figure, machine, hart, count);
+        return;
+    }
+    let selected = argument(machine, "probe=");
+    let (mut passed, mut failed) = (0, 0);
+    for (name, probe) in PROBES {
+        if selected.is_some_and(|list| !list.split(',').any(|wanted| wanted == *name)) {
+            continue;
+        }
+        match probe(machine, hart) {
+            Ok(()) => {
+                passed += 1;
+                println!("PROBE {name} ok");
+            }
+            Err(Failure::Skipped(why)) => println!("PROBE {name} skipped: {why}"),
+            Err(Failure::Wrong(why)) => {
+                failed += 1;
+                println!("PROBE {name} FAILED: {why}");
+            }
+        }
+    }
+    println!("PROBES passed={passed} failed={failed}");
+}
+
+/// The value of `key` (which ends with `=`) on the command line.
+pub fn argument(machine: &Machine, key: &str) -> Option<&'static str> {
+    machine.bootargs.split(' ').find_map(|word| word.strip_prefix(key))
+}
+
+fn check(condition: bool, why: &'static str) -> Outcome {
+    if condition { Ok(()) } else { Err(Failure::Wrong(why)) }
+}
+
+const fn skip(why: &'static str) -> Outcome {
+    Err(Failure::Skipped(why))
+}
+
+/// Waits for `condition`, at most two seconds of guest time.
+pub fn wait_for(condition: impl Fn() -> bool) -> bool {
+    let begin = cpu::time();
+    while !condition() {
+        if cpu::time() - begin > 20_000_000 {
+            return false;
+        }
+        core::hint::spin_loop();
+    }
+    true
+}
+
+/// Does something that may trap; the cause if it did.
+fn exception_of(hart: u64, act: impl Fn()) -> Option<u64> {
+    let seen = &SEEN[hart as usize];
+    seen.exception.store(u64::MAX, Ordering::SeqCst);
+    seen.expect.store(1, Ordering::SeqCst);
+    act();
+    seen.expect.store(0, Ordering::SeqCst);
+    let cause = seen.exception.load(Ordering::SeqCst);
+    (cause != u64::MAX).then_some(cause)
+}
