@@ -9,7 +9,7 @@
 //! - [`InterruptController`]: a [`Plic`] or an [`Aplic`]. Lines go in, a [`Delivery`] comes out: an MSI for a vCPU's
 //!   interrupt file or new external-interrupt levels. The caller delivers; nothing here knows a vCPU.
 //! - [`ImsicFile`]: an interrupt file in software, for a vCPU without a hardware guest file; [`ImsicState`] moves
-//!   between the two; [`PostedMsis`] takes messages from any hart.
+//!   between the two.
 //! - [`map::Region::decode`]: which of these a guest-physical address means.
 //!
 //! # What it refuses
@@ -19,7 +19,8 @@
 //!
 //! # Locking
 //! None inside. The monitor holds one lock around each device and one around the interrupt controller of a VM; devices
-//! call into the latter (through [`device::Env`]), never the other way. [`PostedMsis`] is lock-free.
+//! call into the latter (through [`device::Env`]), never the other way. [`Levels`] are applied before the controller's
+//! lock is free again: applied in another order than they came, an old level would stay.
 //!
 //! # Tests
 //! On the host: behaviour per register, the sequences of Linux's and U-Boot's drivers, random accesses, and the
@@ -45,7 +46,7 @@ mod uart16550;
 pub use aplic::Aplic;
 pub use controller::{Delivery, InterruptController, Levels, MAX_VCPUS, Msi};
 pub use guest_tree::{GuestTree, PlatformSpec};
-pub use imsic::{ImsicFile, ImsicState, MAX_IDS, NoSuchRegister, PostedMsis, Register, decode_msi};
+pub use imsic::{ImsicFile, ImsicState, MAX_IDS, NoSuchRegister, Register, decode_msi};
 pub use plic::Plic;
 pub use rtc::Rtc;
 pub use syscon::{PowerEvent, Syscon};

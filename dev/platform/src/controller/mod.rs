@@ -30,6 +30,9 @@ pub struct Msi {
 }
 
 /// New levels of external-interrupt inputs, one bit per vCPU.
+///
+/// To be applied in the order of delivery, that is, under the lock that guards the controller. An old level applied late
+/// is an interrupt that never comes, or one that never ends: the controller reports changes and will not repeat itself.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Levels {
     /// Which have changed since the last delivery.

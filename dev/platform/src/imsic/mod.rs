@@ -1,24 +1,25 @@
 //! One S-level interrupt file in software.
 //!
 //! A vCPU that gets no hardware guest file traps on `stopei` and `sireg`; the monitor answers from an [`ImsicFile`] and
-//! drives `hvip.VSEIP` from [`ImsicFile::is_asserted`]. When a vCPU gains or loses a hardware file, [`ImsicState`] carries
-//! the contents across, register by register ([`Register::select`]).
+//! drives `hvip.VSEIP` from [`ImsicFile::is_asserted`]. That alone is not enough where `stopi` is the processor's own
+//! (`vstopi` without a guest file): on QEMU 10 it shows an external interrupt only while `hvictl.IID` is 9 and
+//! `hvictl.IPRIO` is not 0, and then whether or not VSEIP is set. So `hvictl` has to follow as well, with IID 9 and IPRIO
+//! 1 or 0; a guest that finds `stopi` empty takes the same interrupt for ever.
 //!
-//! The owner of the vCPU alone touches the file. Everyone else posts to a [`PostedMsis`], which the owner merges.
+//! When a vCPU gains or loses a hardware file, [`ImsicState`] carries the contents across, register by register
+//! ([`Register::select`]).
 
-mod posted;
 mod spec;
 #[cfg(test)]
 mod tests;
 
 use device::Width;
-pub use posted::PostedMsis;
 pub use spec::{NoSuchRegister, Register};
 
 /// Most identities of a file: 1..=255, as on QEMU `virt`.
 pub const MAX_IDS: u16 = 255;
 /// 64-bit words of one bit per identity.
-pub(crate) const WORDS: usize = (MAX_IDS as usize + 1) / 64;
+const WORDS: usize = (MAX_IDS as usize + 1) / 64;
 
 /// The contents of an interrupt file.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -121,13 +122,6 @@ impl ImsicFile {
         let (word, bit) = (usize::from(eiid) / 64, 1 << (eiid % 64));
         if let (Some(bits), Some(existing)) = (self.state.eip.get_mut(word), self.existing.get(word)) {
             *bits |= bit & existing;
-        }
-    }
-
-    /// Takes over the messages that others have posted.
-    pub fn merge(&mut self, posted: &PostedMsis) {
-        for (word, bits) in posted.take().into_iter().enumerate() {
-            self.state.eip[word] |= bits & self.existing[word];
         }
     }
 

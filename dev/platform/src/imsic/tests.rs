@@ -102,24 +102,6 @@ fn a_small_file_ignores_what_it_does_not_have() {
 }
 
 #[test]
-fn posted_messages_are_merged_once() {
-    let (posted, mut file) = (PostedMsis::new(), ready(MAX_IDS));
-    assert!(posted.is_empty());
-    assert!(posted.post(77));
-    assert!(!posted.post(77));
-    for eiid in [0, 256, u16::MAX] {
-        assert!(!posted.post(eiid));
-    }
-    assert!(!posted.is_empty());
-    file.merge(&posted);
-    assert!(posted.is_empty());
-    assert_eq!(file.claim() >> 16, 77);
-    file.merge(&posted);
-    assert_eq!(file.claim(), 0);
-    assert!(posted.post(77));
-}
-
-#[test]
 fn only_a_word_to_seteipnum_le_is_a_message() {
     assert_eq!(decode_msi(0, Width::Word, 255), Some(255));
     assert_eq!(decode_msi(0, Width::Word, 0xffff_ffff_0000_0001), Some(1), "a word is stored, the rest is not");
