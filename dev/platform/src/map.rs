@@ -44,7 +44,8 @@ pub const RAM_BASE: u64 = 0x8000_0000;
 pub const VIRTIO_SLOTS: u8 = 8;
 /// Bytes per virtio-mmio slot.
 pub const VIRTIO_STRIDE: u64 = 0x1000;
-/// A kernel image goes here, counted from [`RAM_BASE`]; firmware (U-Boot) goes to [`RAM_BASE`] itself.
+/// A kernel image goes here, counted from [`RAM_BASE`], and so does S-mode firmware: U-Boot for `virt` is linked to
+/// 0x8020_0000, where OpenSBI starts the next stage. Both are entered at their first byte.
 pub const KERNEL_OFFSET: u64 = 0x20_0000;
 
 /// Bytes that the UART takes in one burst when its transmitter is empty, which the device tree announces (`fifo-size`).
