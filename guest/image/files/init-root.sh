@@ -37,6 +37,10 @@ while [ ! -b "$root" ]; do
     fi
     /bin/busybox usleep 100000
 done
+# A disk given whole that has a partition table means its first partition.
+if [ -b "${root}1" ]; then
+    root=${root}1
+fi
 # shellcheck disable=SC2086  # flags is empty or two words
 /bin/busybox mount -t ext4 $mode $flags "$root" /root || give_up "cannot mount $root"
 for dir in dev proc sys run; do

@@ -64,7 +64,7 @@ impl PlainMachine<'_> {
         command.args(["-M", "virt", "-cpu", "rv64", "-smp", "2", "-m", "1G", "-accel", "tcg,thread=multi"]);
         command.args(["-display", "none", "-monitor", "none", "-serial", "stdio", "-no-reboot"]);
         command.arg("-kernel").arg(self.kernel.image()).arg("-initrd").arg(self.kernel.initrd());
-        command.args(["-append", &format!("console=ttyS0 root=/dev/vda rw quiet {}", self.command_line)]);
+        command.args(["-append", &format!("console=ttyS0 root=/dev/vda1 rw quiet {}", self.command_line)]);
         // An interrupted build starts over, so nothing needs to reach the disk in order.
         let drive = format!("if=none,id=root,format=raw,cache=unsafe,discard=unmap,file={}", self.disk.display());
         command.args(["-drive", &drive, "-device", "virtio-blk-device,drive=root"]);

@@ -6,6 +6,7 @@
 //! the image.
 
 mod database;
+mod partition;
 mod tree;
 mod workload;
 
@@ -44,8 +45,8 @@ const PACKAGES: [&str; 16] = [
     "xz-utils",
 ];
 
-/// Logical size of the image; unused space takes none on the host's disk.
-const IMAGE_SIZE: &str = "1200M";
+/// Logical size of the file system; unused space takes none on the host's disk.
+const FILE_SYSTEM_MIB: u64 = 1200;
 
 /// A line that ends a successful second stage, and the stem of the workload's result line.
 const SECOND_STAGE_DONE: &str = "mirrorball-install: done";
@@ -65,7 +66,7 @@ impl RootImage {
             .with("kernel", Kernel::recipe().to_string())
             .with("suite", debian::GUEST_SUITE)
             .with_list("packages", &PACKAGES)
-            .with("size", IMAGE_SIZE)
+            .with("size", FILE_SYSTEM_MIB.to_string())
             .with("source", workload::SOURCE_PACKAGE);
         tree::add_files_to(recipe).key()
     }
@@ -79,7 +80,7 @@ impl RootImage {
         Ok(Self { dir })
     }
 
-    /// The disk image: one ext4 file system without a partition table.
+    /// The disk image: a partition table and one ext4 file system.
     pub fn disk(&self) -> PathBuf {
         self.dir.join("root.img")
     }
@@ -113,16 +114,18 @@ fn build(cache: &Cache, kernel: &Kernel, dir: &Path) -> Result<()> {
     check_file_system(&disk)
 }
 
-/// ext4 with everything laid out at once, so that no guest spends its first minutes on it. The identity is fixed: clones
+/// One partition, because boot loaders look for one; ext4 with everything laid out at once, so that no guest spends its first minutes on it. The identity is fixed: clones
 /// of one image are told apart by their machine-id, not by their file system.
 fn make_file_system(tree: &RootTree, disk: &Path) -> Result<()> {
     let step = Step::begin("root file system");
     let mut mke2fs = tree.owners().tool("mke2fs")?;
     mke2fs.args(["-q", "-t", "ext4", "-L", "mirrorball", "-m", "0", "-J", "size=16", "-F"]);
     mke2fs.args(["-U", "6d697272-6f72-4261-8c6c-000000000001"]);
-    mke2fs.args(["-E", "lazy_itable_init=0,lazy_journal_init=0,hash_seed=6d697272-6f72-4261-8c6c-000000000002"]);
-    mke2fs.arg("-d").arg(tree.path()).arg(disk).arg(IMAGE_SIZE);
+    let options = "lazy_itable_init=0,lazy_journal_init=0,hash_seed=6d697272-6f72-4261-8c6c-000000000002";
+    mke2fs.args(["-E", &format!("{options},offset={}", partition::START_BYTES)]);
+    mke2fs.arg("-d").arg(tree.path()).arg(disk).arg(format!("{FILE_SYSTEM_MIB}M"));
     output_of(&mut mke2fs)?;
+    partition::write_table(disk, FILE_SYSTEM_MIB << 20)?;
     step.finish("made");
     Ok(())
 }
@@ -180,6 +183,8 @@ fn measure_reference(kernel: &Kernel, disk: &Path) -> Result<Reference> {
 }
 
 fn check_file_system(disk: &Path) -> Result<()> {
-    output_of(tool("e2fsck")?.args(["-f", "-n"]).arg(disk)).context("the finished root image is damaged")?;
+    let mut place = disk.as_os_str().to_owned();
+    place.push(format!("?offset={}", partition::START_BYTES));
+    output_of(tool("e2fsck")?.args(["-f", "-n"]).arg(place)).context("the finished root image is damaged")?;
     Ok(())
 }
