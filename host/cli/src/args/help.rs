@@ -1,0 +1,140 @@
+//! The longer texts of `--help`.
+
+pub const ABOUT: &str = "\
+Runs emulated NUMA machines under the Mirrorball monitor, watches them and manages their virtual machines.
+
+Mirrorball is a bare-metal virtual machine monitor for RISC-V with the hypervisor extension. `mirrorball run` boots \
+it on a machine that QEMU emulates, described by a TOML file with nodes, disks, subnets and VMs. All other commands \
+talk to a machine that runs.";
+
+pub const OVERVIEW: &str = "\
+Examples:
+  mirrorball run examples/hello.toml        boot a machine and watch it
+  mirrorball ls                             what runs
+  mirrorball console hello                  its console; Ctrl-] detaches
+  mirrorball exec hello -- uname -a         run a command in it
+  mirrorball COMMAND --help                 more about a command
+
+Exit status: 0 success, 1 failure, 2 wrong usage or description; `exec` passes on the status of its command.";
+
+pub const OVERVIEW_LONG: &str = "\
+Examples:
+  mirrorball check examples/demo.toml       is the description right?
+  mirrorball run examples/hello.toml        boot a machine and watch it
+  mirrorball run --detach examples/demo.toml
+  mirrorball ls                             what runs
+  mirrorball console hello                  its console; Ctrl-] detaches
+  mirrorball exec hello -- uname -a         run a command in it
+  mirrorball top                            harts, VMs, vCPUs, exits and memory, live
+  mirrorball stats --json | jq .vms         all counters, for programs
+  mirrorball events --follow                what the monitor does and why
+  mirrorball shutdown                       power off
+
+Exit status:
+  0  success
+  1  failure; one line on standard error says what is wrong and what to do
+  2  wrong usage, or a machine or VM file with errors
+  `exec` ends with the status of its command, and with 1 if that could not be run.
+
+Environment:
+  MIRRORBALL_MACHINE      the machine meant, as --machine
+  MIRRORBALL_MONITOR      the monitor's image, as `run --monitor`
+  MIRRORBALL_CACHE        where `cache:` paths of machine files lead
+  MIRRORBALL_RUNTIME_DIR  where running machines are found
+  NO_COLOR                no colour, if set and not empty";
+
+pub const RUN: &str = "\
+On a terminal the live view of `top` comes up, with the machine's own log; q asks whether to power the machine off or \
+to leave it running. Without a terminal, or with --plain, progress is printed line by line until the machine ends; \
+an interrupt powers it off.
+
+Examples:
+  mirrorball run examples/hello.toml
+  mirrorball run --detach examples/demo.toml && mirrorball top
+  mirrorball run --plain examples/plic.toml | tee run.log";
+
+pub const CHECK: &str = "\
+Every problem is printed with file, line, key, what is wrong and what would be right. Exit status 2 if there is an \
+error; warnings alone are no error.
+
+Examples:
+  mirrorball check examples/demo.toml
+  mirrorball check --no-files examples/demo.toml    on a machine without the images";
+
+pub const LS: &str = "\
+RESIDENT is the machine memory behind a VM, with the monitor's own bookkeeping for it.
+
+Examples:
+  mirrorball ls
+  mirrorball ls --json | jq -r '.machines[].vms[] | select(.state == \"running\") | .name'";
+
+pub const TOP: &str = "\
+Keys:
+  1-6, Tab       overview, vCPUs, exits, memory, events, log
+  Up, Down, j, k select a VM, or scroll
+  Enter          console of the selected VM (Ctrl-] comes back)
+  s, r           sort by the next column, reverse
+  +, -           look more or less often
+  ?              help        q  quit";
+
+pub const STATS: &str = "\
+Counters count since boot, or since the VM's creation. With --rates the machine is looked at twice, and the second \
+look carries rates over the time between.
+
+Examples:
+  mirrorball stats
+  mirrorball stats --rates 1s --json | jq '.harts[] | {index, load}'
+  mirrorball stats web";
+
+pub const EVENTS: &str = "\
+Examples:
+  mirrorball events -n 20
+  mirrorball events --follow --vm web
+  mirrorball events --json | jq 'select(.event == \"vm-stopped\")'";
+
+pub const CONSOLE: &str = "\
+Output that the monitor has kept is printed first. On a terminal, keys go to the guest as they are, and the escape \
+key (Ctrl-] unless --escape says otherwise) detaches; the VM goes on. Otherwise standard input is sent to the guest, \
+and output is copied until the VM stops, --until is seen, or --timeout is over.
+
+Examples:
+  mirrorball console web
+  mirrorball console web --dump > boot.log
+  echo 'uname -a' | mirrorball console web --no-scrollback --until Linux --timeout 10s";
+
+pub const EXEC: &str = "\
+The VM needs qemu-guest-agent, on the port org.qemu.guest_agent.0 that every VM has unless its file says otherwise. \
+Output comes when the command has ended.
+
+Examples:
+  mirrorball exec web -- uname -a
+  mirrorball exec web -- 'dmesg | tail -n 3'";
+
+pub const CREATE: &str = "\
+The files that the VM boots from are uploaded first. It starts unless its file says `autostart = false`.
+
+Examples:
+  mirrorball create extra.toml
+  mirrorball create extra.toml --name extra-2 --no-start";
+
+pub const STOP: &str = "\
+The guest agent is asked for an orderly shutdown. A guest without an agent, or one that hangs, can only be killed: \
+`mirrorball kill VM`.";
+
+pub const PUT: &str = "\
+Examples:
+  mirrorball put Image --name kernel-next
+  mirrorball put initrd.cpio --replace";
+
+pub const DEMO: &str = "\
+Boots the machine, waits for the guest agents, runs the command in all VMs at once, and prints what each VM and the \
+monitor took. Exit status 1 if a command fails or a sum differs.
+
+Example:
+  mirrorball demo examples/demo.toml --exec mirrorball-build --reference reference.txt";
+
+pub const COMPLETION: &str = "\
+Examples:
+  source <(mirrorball completion bash)
+  mirrorball completion zsh > ~/.zfunc/_mirrorball
+  mirrorball completion fish > ~/.config/fish/completions/mirrorball.fish";

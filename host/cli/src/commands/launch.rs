@@ -1,0 +1,108 @@
+//! Starting a machine with a supervisor of its own.
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::{env, fs};
+
+use config::{Loader, MachinePlan, cache_dir};
+use machine::{Client, DetachError, RunDir, RunRoot, spawn_detached};
+
+use super::shutdown::power_off;
+use crate::args::Launch;
+use crate::failure::Failure;
+
+/// Where the monitor's image is in a build folder.
+const IN_TARGET: &str = "riscv64imac-unknown-none-elf/monitor/monitor.bin";
+
+/// A machine that this process has started. It is powered off when this process ends, however that happens, unless
+/// it was released.
+#[derive(Debug)]
+pub struct Running {
+    dir: RunDir,
+    client: Client,
+}
+
+impl Running {
+    /// Reads a machine file, and nothing more.
+    pub fn plan(file: &Path) -> Result<MachinePlan, Failure> {
+        Ok(Loader::from_env().load(file)?)
+    }
+
+    /// Starts the machine and waits until its monitor answers; `on_step` is told how far it is.
+    pub fn start(plan: &MachinePlan, launch: &Launch, on_step: impl FnMut(&str)) -> Result<Self, Failure> {
+        let program = env::current_exe().map_err(Failure::system("cannot find this program"))?;
+        let mut command = Command::new(program);
+        command.args(["supervise", "--tied"]).arg(&plan.file);
+        command.args(["--boot-timeout", &format!("{}s", launch.boot_timeout.as_secs_f64())]);
+        if let Some(monitor) = &launch.monitor {
+            command.arg("--monitor").arg(monitor);
+        }
+        spawn_detached(&mut command, on_step).map_err(failure)?;
+        let dir = RunRoot::from_env().machine(&plan.name);
+        let client = Client::connect_to(&dir)?;
+        Ok(Self { dir, client })
+    }
+
+    pub const fn dir(&self) -> &RunDir {
+        &self.dir
+    }
+
+    pub const fn client(&self) -> &Client {
+        &self.client
+    }
+
+    /// Leaves the machine running when this process ends.
+    pub fn release(self) -> Result<(), Failure> {
+        let path = released_path(&self.dir);
+        fs::write(&path, "").map_err(|source| Failure::File { path, source })
+    }
+
+    /// Powers it off and waits for its end.
+    pub fn power_off(self) -> Result<(), Failure> {
+        power_off(&self.client, &self.dir)
+    }
+
+    /// Why the machine failed, once it has ended; nothing if it was powered off in order.
+    pub fn failure(&self) -> Option<Failure> {
+        let said = fs::read_to_string(supervisor_log(&self.dir)).unwrap_or_default();
+        (!said.trim().is_empty()).then(|| said_failure(&said))
+    }
+}
+
+/// Its presence tells the supervisor that the machine outlives the process that started it.
+pub fn released_path(dir: &RunDir) -> PathBuf {
+    dir.path().join("released")
+}
+
+/// What the supervisor says after the machine has booted.
+pub fn supervisor_log(dir: &RunDir) -> PathBuf {
+    dir.path().join("supervisor.log")
+}
+
+/// The monitor's image: the one named on the command line, in the machine file, or found: beside this program in its
+/// build folder, in a build folder at or above the working directory, in the cache.
+pub fn monitor_image(launch: &Launch, in_file: Option<PathBuf>) -> Option<PathBuf> {
+    launch.monitor.clone().or(in_file).or_else(find_image)
+}
+
+fn find_image() -> Option<PathBuf> {
+    let program = env::current_exe().ok();
+    let beside = program.as_ref().and_then(|program| Some(program.parent()?.parent()?.join(IN_TARGET)));
+    let here = env::current_dir().ok();
+    let above = here.iter().flat_map(|here| here.ancestors().map(|folder| folder.join("target").join(IN_TARGET)));
+    let cached = cache_dir().map(|cache| cache.join("monitor/monitor.bin"));
+    beside.into_iter().chain(above).chain(cached).find(|path| path.is_file())
+}
+
+fn failure(error: DetachError) -> Failure {
+    match error {
+        DetachError::Failed { said } => said_failure(&said),
+        other => Failure::Other(other.to_string()),
+    }
+}
+
+/// The supervisor's message, which has this program's name in front already.
+fn said_failure(said: &str) -> Failure {
+    let said = said.trim();
+    Failure::Other(said.strip_prefix("mirrorball: ").unwrap_or(said).to_owned())
+}

@@ -1,0 +1,138 @@
+//! `ls`: what runs.
+
+use machine::{Client, RunDir, RunRoot};
+use serde::Serialize;
+
+use super::Context;
+use crate::failure::Failure;
+use crate::model::VmView;
+use crate::output::{Cell, Table, Tone, units};
+
+/// `ls --json`.
+#[derive(Debug, Serialize)]
+pub struct LsView {
+    /// Machines of this user that run, or the one that was named.
+    pub machines: Vec<MachineEntry>,
+}
+
+/// A machine.
+#[derive(Debug, Serialize)]
+pub struct MachineEntry {
+    pub name: String,
+    /// `booting` or `running`.
+    pub phase: String,
+    /// The machine file, if known.
+    pub file: Option<String>,
+    /// The supervisor's process id.
+    pub pid: Option<u32>,
+    /// The monitor's version; nothing while it boots.
+    pub monitor_version: Option<String>,
+    /// Its VMs.
+    pub vms: Vec<VmView>,
+}
+
+pub fn run(context: &Context, json: bool) -> Result<(), Failure> {
+    let root = RunRoot::from_env();
+    let dirs = match &context.global.machine {
+        Some(name) => vec![machine::find(&root, Some(name))?],
+        None => root.running(),
+    };
+    let view = LsView { machines: dirs.iter().map(entry).collect::<Result<_, _>>()? };
+    if json {
+        return context.output.json(&view);
+    }
+    if view.machines.is_empty() {
+        context.say("no machine is running; start one with `mirrorball run MACHINE.toml`");
+    }
+    for (place, machine) in view.machines.iter().enumerate() {
+        if place > 0 {
+            context.output.line("")?;
+        }
+        print(context, machine)?;
+    }
+    Ok(())
+}
+
+fn entry(dir: &RunDir) -> Result<MachineEntry, Failure> {
+    let state = dir.state();
+    let phase = state.as_ref().and_then(|state| serde_json::to_value(state.phase).ok());
+    let phase = phase.as_ref().and_then(serde_json::Value::as_str).unwrap_or("booting").to_owned();
+    let mut entry = MachineEntry {
+        name: dir.name().to_string(),
+        file: state.as_ref().and_then(|state| Some(state.config.as_ref()?.display().to_string())),
+        pid: state.as_ref().map(|state| state.supervisor_pid),
+        monitor_version: None,
+        vms: Vec::new(),
+        phase,
+    };
+    // The supervisor greets nobody before the monitor has answered.
+    if entry.phase == "running" {
+        let client = Client::connect_to(dir)?;
+        let timebase_hz = client.machine_info()?.timebase_hz;
+        entry.monitor_version = Some(client.server().monitor.clone());
+        entry.vms = client.vms()?.iter().map(|vm| VmView::new(vm, timebase_hz)).collect();
+    }
+    Ok(entry)
+}
+
+fn print(context: &Context, machine: &MachineEntry) -> Result<(), Failure> {
+    let file = machine.file.as_ref().map(|file| format!("  {file}")).unwrap_or_default();
+    context.output.title(&format!("{}  {}{file}", machine.name, machine.phase))?;
+    if machine.vms.is_empty() && machine.phase == "running" {
+        return context.output.line("no VM; `mirrorball create FILE.toml` makes one");
+    }
+    context.output.table(&table(&machine.vms))
+}
+
+pub fn table(vms: &[VmView]) -> Table {
+    let mut table = Table::new(&["VM", "STATE", ">VCPUS", ">RESIDENT", ">MEMORY", ">UP", ">RESETS", "LAST STOP"]);
+    for vm in vms {
+        let tone = match vm.state {
+            "running" => Tone::Good,
+            "stopped" => Tone::Dim,
+            _ => Tone::Notice,
+        };
+        let is_bad = !matches!(vm.reason, None | Some("power-off" | "killed" | "machine-shutdown"));
+        let uptime = if vm.state == "stopped" { "-".to_owned() } else { units::seconds(vm.uptime_s) };
+        table.row([
+            vm.name.clone().into(),
+            Cell::toned(vm.state, tone),
+            vm.vcpu_count.to_string().into(),
+            units::bytes(vm.resident_bytes).into(),
+            units::bytes(vm.memory_bytes).into(),
+            uptime.into(),
+            vm.resets.to_string().into(),
+            Cell::toned(vm.reason_text.clone().unwrap_or_default(), if is_bad { Tone::Bad } else { Tone::Plain }),
+        ]);
+    }
+    table
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::model::fixture::{DEMO, HZ, sample};
+
+    fn vms() -> Vec<VmView> {
+        sample(DEMO, 61).vms.iter().map(|vm| VmView::new(vm, HZ)).collect()
+    }
+
+    #[test]
+    fn the_list_reads_well() {
+        insta::assert_snapshot!(table(&vms()).render(false));
+    }
+
+    #[test]
+    fn json_is_stable() {
+        let machine = MachineEntry {
+            name: "demo".into(),
+            phase: "running".into(),
+            file: Some("demo.toml".into()),
+            pid: Some(7),
+            monitor_version: Some("0.1.0 (0123456)".into()),
+            vms: vms().into_iter().skip(2).collect(),
+        };
+        let view = LsView { machines: vec![machine] };
+        insta::assert_snapshot!(serde_json::to_string_pretty(&view).expect("plain data"));
+    }
+}

@@ -1,0 +1,89 @@
+//! One module per command.
+
+mod check;
+mod console;
+mod events;
+mod exec;
+mod info;
+mod launch;
+mod ls;
+mod put;
+mod run;
+mod shutdown;
+mod stats;
+mod supervise;
+mod top;
+mod version;
+mod vm;
+
+use std::process::ExitCode;
+
+use clap::CommandFactory;
+use machine::Client;
+
+use crate::args::{Arguments, Command, Global};
+use crate::failure::Failure;
+use crate::output::Output;
+
+pub use check::problems_text;
+pub use launch::Running;
+
+/// What every command gets.
+#[derive(Debug)]
+pub struct Context {
+    pub global: Global,
+    pub output: Output,
+}
+
+impl Context {
+    /// A session with the machine meant.
+    pub fn connect(&self) -> Result<Client, Failure> {
+        Ok(Client::connect(self.global.machine.as_ref())?)
+    }
+
+    /// Tells something on standard error.
+    pub fn say(&self, text: &str) {
+        // That nobody listens is no reason to fail.
+        let _ = std::io::Write::write_all(&mut std::io::stderr(), format!("{text}\n").as_bytes());
+    }
+}
+
+/// Does what the command line says.
+///
+/// A new group of commands (as `bench`) is one line here, one in [`Command`] and one module.
+pub fn run(arguments: Arguments) -> Result<ExitCode, Failure> {
+    let output = Output::new(arguments.global.color);
+    let context = Context { global: arguments.global, output };
+    let done = match arguments.command {
+        Command::Exec(args) => return exec::run(&context, &args),
+        Command::Console(args) => return console::run(&context, &args),
+        Command::Check(args) => return check::run(&context, &args),
+        Command::Run(args) => return run::run(&context, &args),
+        Command::Demo(args) => return crate::demo::run(&context, &args),
+        Command::Ls(args) => ls::run(&context, args.json),
+        Command::Info(args) => info::run(&context, args.json),
+        Command::Top(args) => top::run(&context, &args),
+        Command::Stats(args) => stats::run(&context, &args),
+        Command::Events(args) => events::run(&context, &args),
+        Command::Create(args) => vm::create(&context, &args),
+        Command::Start(args) => vm::start(&context, &args.vm),
+        Command::Stop(args) => vm::stop(&context, &args),
+        Command::Kill(args) => vm::kill(&context, &args.vm),
+        Command::Reset(args) => vm::reset(&context, &args.vm),
+        Command::Pause(args) => vm::pause(&context, &args.vm),
+        Command::Resume(args) => vm::resume(&context, &args.vm),
+        Command::Destroy(args) => vm::destroy(&context, &args.vm),
+        Command::Put(args) => put::run(&context, &args),
+        Command::Shutdown(args) => shutdown::run(&context, &args),
+        Command::Supervise(args) => supervise::run(&args),
+        Command::Version(args) => version::run(&context, args.json),
+        Command::Completion { shell } => completion(&context, shell),
+    };
+    done.map(|()| ExitCode::SUCCESS)
+}
+
+fn completion(context: &Context, shell: clap_complete::Shell) -> Result<(), Failure> {
+    let mut script = Vec::new();
+    clap_complete::generate(shell, &mut Arguments::command(), "mirrorball", &mut script);
+    context.output.bytes(&script)
+}

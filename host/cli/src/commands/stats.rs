@@ -1,0 +1,234 @@
+//! `stats`: all counters.
+
+use std::thread;
+
+use control::{ControlError, Name};
+use machine::{Client, ClientError};
+
+use super::Context;
+use crate::args::Stats;
+use crate::failure::Failure;
+use crate::model::{ExitsView, MachineView, Sample, VmView};
+use crate::output::{Table, units};
+
+pub fn run(context: &Context, args: &Stats) -> Result<(), Failure> {
+    let view = look(&context.connect()?, args)?;
+    let vms = chosen(&view, &args.vms)?;
+    match (args.json.json, args.vms.is_empty()) {
+        (true, true) => context.output.json(&view),
+        (true, false) => context.output.json(&vms),
+        (false, is_all) => print(context, &view, &vms, is_all),
+    }
+}
+
+/// One look at the machine, or two with rates between them.
+fn look(client: &Client, args: &Stats) -> Result<MachineView, Failure> {
+    let first = Sample::collect(client)?;
+    let Some(interval) = args.rates else { return Ok(MachineView::new(&first, None)) };
+    thread::sleep(interval);
+    let second = Sample::collect_with(client, first.info.clone())?;
+    Ok(MachineView::new(&second, Some(&first)))
+}
+
+fn chosen<'a>(view: &'a MachineView, names: &[Name]) -> Result<Vec<&'a VmView>, Failure> {
+    if names.is_empty() {
+        return Ok(view.vms.iter().collect());
+    }
+    let find = |name: &Name| {
+        let unknown = || ClientError::Refused(ControlError::UnknownVm { name: name.clone() });
+        view.vm(name.as_str()).ok_or_else(unknown)
+    };
+    Ok(names.iter().map(find).collect::<Result<_, _>>()?)
+}
+
+fn print(context: &Context, view: &MachineView, vms: &[&VmView], is_all: bool) -> Result<(), Failure> {
+    let mut tables = Vec::new();
+    if is_all {
+        tables.extend([hart_table(view), node_table(view), monitor_table(view)]);
+    }
+    tables.extend([vm_table(vms), vcpu_table(vms), exit_table(view, vms, is_all)]);
+    let mut is_first = true;
+    for table in tables.iter().filter(|table| !table.is_empty()) {
+        if !std::mem::take(&mut is_first) {
+            context.output.line("")?;
+        }
+        context.output.table(table)?;
+    }
+    Ok(())
+}
+
+fn hart_table(view: &MachineView) -> Table {
+    let mut table = Table::new(&[
+        "HART",
+        ">NODE",
+        ">GUEST",
+        ">MONITOR",
+        ">IDLE",
+        ">BUSY%",
+        ">EXITS",
+        ">EXITS/s",
+        ">SWITCHES",
+        "RUNS",
+    ]);
+    for hart in &view.harts {
+        let runs = hart.running.as_ref().map(|vcpu| format!("{}/{}", vcpu.vm.as_deref().unwrap_or("?"), vcpu.vcpu));
+        let rate = |text: fn(&crate::model::Load) -> String| hart.load.as_ref().map_or_else(|| "-".to_owned(), text);
+        table.row([
+            hart.index.to_string().into(),
+            hart.node.to_string().into(),
+            units::seconds(hart.guest_s).into(),
+            units::seconds(hart.monitor_s).into(),
+            units::seconds(hart.idle_s).into(),
+            rate(|load| units::percent(load.busy())).into(),
+            units::count(hart.exits_total).into(),
+            rate(|load| units::rate(load.exits_per_s)).into(),
+            units::count(hart.switches).into(),
+            runs.unwrap_or_else(|| "-".to_owned()).into(),
+        ]);
+    }
+    table
+}
+
+fn node_table(view: &MachineView) -> Table {
+    let mut table = Table::new(&["NODE", ">MEMORY", ">FREE", ">2 MiB BLOCKS", ">VMS", ">DISK CACHE", ">MONITOR"]);
+    for node in &view.nodes {
+        table.row([
+            node.id.to_string().into(),
+            units::bytes(node.total_bytes).into(),
+            units::bytes(node.free_bytes).into(),
+            units::count(node.free_large_blocks).into(),
+            units::bytes(node.vm_bytes).into(),
+            units::bytes(node.disk_cache_bytes).into(),
+            units::bytes(node.monitor_bytes).into(),
+        ]);
+    }
+    table
+}
+
+fn monitor_table(view: &MachineView) -> Table {
+    let monitor = &view.monitor;
+    let mut table = Table::new(&["MONITOR", ">"]);
+    let mut line = |what: &'static str, value: String| table.row([what.into(), value.into()]);
+    line("version", monitor.version.clone());
+    line("text + rodata", units::bytes(monitor.text_bytes + monitor.rodata_bytes));
+    line("data", units::bytes(monitor.data_bytes));
+    line("time", units::seconds(monitor.time_s));
+    line("memory", units::bytes(monitor.memory_bytes));
+    for (kind, bytes) in monitor.memory_by_kind() {
+        line(kind, units::bytes(bytes));
+    }
+    table
+}
+
+fn vm_table(vms: &[&VmView]) -> Table {
+    let mut table = Table::new(&[
+        "VM",
+        "STATE",
+        ">RAN",
+        ">WAITED",
+        ">CPU%",
+        ">EXITS",
+        ">EXITS/s",
+        ">FAULTS",
+        ">RESIDENT",
+        ">DISK READ",
+        ">WRITTEN",
+        ">NET SENT",
+        ">RECEIVED",
+        ">RETURNED",
+    ]);
+    for vm in vms {
+        let Some(counters) = &vm.counters else { continue };
+        let rate = |value: Option<String>| value.unwrap_or_else(|| "-".to_owned());
+        table.row([
+            vm.name.clone().into(),
+            vm.state.into(),
+            units::seconds(counters.run_s).into(),
+            units::seconds(counters.wait_s).into(),
+            rate(counters.rates.map(|rates| units::percent(rates.run))).into(),
+            units::count(counters.exits_total).into(),
+            rate(counters.rates.map(|rates| units::rate(rates.exits_per_s))).into(),
+            units::count(counters.faults).into(),
+            units::bytes(vm.resident_bytes).into(),
+            units::bytes(counters.disk_read_bytes).into(),
+            units::bytes(counters.disk_written_bytes).into(),
+            units::bytes(counters.net_sent_bytes).into(),
+            units::bytes(counters.net_received_bytes).into(),
+            units::bytes(counters.returned_bytes).into(),
+        ]);
+    }
+    table
+}
+
+fn vcpu_table(vms: &[&VmView]) -> Table {
+    let mut table = Table::new(&["VM", ">VCPU", "STATE", ">HART", ">RAN", ">WAITED", ">EXITS", ">FAULTS", ">MOVES"]);
+    for (vm, vcpu) in
+        vms.iter().flat_map(|vm| vm.counters.iter().flat_map(move |all| all.vcpus.iter().map(move |vcpu| (vm, vcpu))))
+    {
+        table.row([
+            vm.name.clone().into(),
+            vcpu.index.to_string().into(),
+            vcpu.state.into(),
+            vcpu.hart.to_string().into(),
+            units::seconds(vcpu.run_s).into(),
+            units::seconds(vcpu.wait_s).into(),
+            units::count(vcpu.exits_total).into(),
+            units::count(vcpu.faults).into(),
+            units::count(vcpu.migrations).into(),
+        ]);
+    }
+    table
+}
+
+/// Exits by cause over the machine (which counts VMs that are gone, too) or over the chosen VMs.
+fn exit_table(view: &MachineView, vms: &[&VmView], is_all: bool) -> Table {
+    let exits = if is_all {
+        view.exits()
+    } else {
+        ExitsView::sum(vms.iter().filter_map(|vm| Some(&vm.counters.as_ref()?.exits)))
+    };
+    let mut table = Table::new(&["EXIT CAUSE", ">COUNT", ">SHARE"]);
+    for (cause, count) in exits.ranked() {
+        let share = count as f64 / exits.total().max(1) as f64;
+        table.row([cause.label().into(), units::count(count).into(), format!("{}%", units::percent(share)).into()]);
+    }
+    table
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::model::fixture::{DEMO, Size, sample, view};
+
+    #[test]
+    fn tables_read_well() {
+        let view = view(DEMO);
+        let vms: Vec<&VmView> = view.vms.iter().collect();
+        let tables = [
+            hart_table(&view),
+            node_table(&view),
+            monitor_table(&view),
+            vm_table(&vms),
+            vcpu_table(&vms),
+            exit_table(&view, &vms, true),
+        ];
+        insta::assert_snapshot!(tables.map(|table| table.render(false)).join("\n"));
+    }
+
+    #[test]
+    fn json_is_stable() {
+        let size = Size { nodes: 1, harts_per_node: 2, vms: 1, vcpus: 1 };
+        let with_rates = serde_json::to_string_pretty(&view(size)).expect("plain data");
+        insta::assert_snapshot!("json_with_rates", with_rates);
+        let without = serde_json::to_value(MachineView::new(&sample(size, 61), None)).expect("plain data");
+        assert!(without["interval_s"].is_null() && without["harts"][0]["load"].is_null());
+    }
+
+    #[test]
+    fn unknown_vms_are_refused() {
+        let view = view(DEMO);
+        let name = |text| Name::new(text).expect("a name");
+        assert_eq!(chosen(&view, &[name("build-2")]).map(|vms| vms.len()).ok(), Some(1));
+        assert!(chosen(&view, &[name("nobody")]).is_err());
+    }
+}

@@ -1,0 +1,74 @@
+//! `supervise`: owns an emulated machine until it ends. Hidden: `run` and `demo` start it.
+
+use std::fs;
+use std::io::Write;
+use std::time::Duration;
+
+use config::Loader;
+use machine::{Daemon, LaunchOptions, Machine, Outcome, RunRoot, Step};
+
+use super::launch::{monitor_image, released_path, supervisor_log};
+use crate::args::Supervise;
+use crate::failure::Failure;
+use crate::output::units;
+
+/// How often to look whether the starting process is still there.
+const LOOK: Duration = Duration::from_millis(300);
+/// How long an orderly power-off may take.
+const POWER_OFF: Duration = Duration::from_secs(20);
+
+pub fn run(args: &Supervise) -> Result<(), Failure> {
+    let daemon = Daemon::begin().map_err(Failure::system("cannot leave the terminal's session"))?;
+    // The parent's end shows in this number: the system gives orphans another parent.
+    let parent = rustix::process::getppid();
+    let mut plan = Loader::from_env().load(&args.file)?;
+    plan.hardware.monitor = monitor_image(&args.launch, plan.hardware.monitor.take());
+    let options = LaunchOptions { root: RunRoot::from_env(), monitor: None, boot_timeout: args.launch.boot_timeout };
+    let machine = Machine::launch(&plan, &options, tell).map_err(|error| Failure::Other(error.to_string()))?;
+    for stale in [released_path(machine.dir()), supervisor_log(machine.dir())] {
+        let _ = fs::remove_file(stale);
+    }
+    daemon.ready(&supervisor_log(machine.dir())).map_err(Failure::system("cannot write the supervisor's log"))?;
+    let outcome = loop {
+        if let Some(outcome) = machine.wait_timeout(LOOK) {
+            break outcome;
+        }
+        let is_orphan = args.tied && rustix::process::getppid() != parent;
+        if is_orphan && !released_path(machine.dir()).exists() {
+            break power_off(&machine);
+        }
+    };
+    if outcome.is_orderly() {
+        Ok(())
+    } else {
+        Err(Failure::Other(format!(
+            "machine {} failed: the emulator ended with {}{}",
+            plan.name, outcome.status, outcome.logs
+        )))
+    }
+}
+
+fn power_off(machine: &Machine) -> Outcome {
+    // Whatever goes wrong here ends in `kill`.
+    let _ = machine.client().and_then(|client| client.with_timeout(POWER_OFF).shutdown());
+    machine.wait_timeout(POWER_OFF).unwrap_or_else(|| {
+        machine.kill();
+        loop {
+            if let Some(outcome) = machine.wait_timeout(POWER_OFF) {
+                break outcome;
+            }
+        }
+    })
+}
+
+/// Tells the starting process how far it is. If that has gone, the loop above will see it.
+fn tell(step: Step) {
+    let text = match step {
+        Step::Emulator { program, version } => format!("emulator {} {version}", program.display()),
+        Step::Bundle { bytes } => format!("boot bundle written, {}", units::bytes(bytes)),
+        Step::Started { pid } => format!("emulator started, process {pid}; waiting for the monitor"),
+        Step::Ready { hello } => format!("monitor {} answers", hello.monitor),
+    };
+    let mut stdout = std::io::stdout().lock();
+    let _ = writeln!(stdout, "{text}").and_then(|()| stdout.flush());
+}

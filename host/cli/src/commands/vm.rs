@@ -1,0 +1,108 @@
+//! The life of VMs: `create`, `start`, `stop`, `kill`, `reset`, `pause`, `resume`, `destroy`.
+
+use std::fs::File;
+use std::time::Duration;
+
+use config::{Loader, ModuleFile};
+use control::{ControlError, Name, VmState, VmSummary};
+use machine::{AgentError, Client, ClientError, GuestAgent, ShutdownMode, WaitError, wait_for_vm};
+
+use super::check::warn;
+use super::{Context, put};
+use crate::args::{Create, Stop};
+use crate::failure::Failure;
+
+/// How long a guest agent may take to answer before `stop` gives up on it.
+const AGENT_TIMEOUT: Duration = Duration::from_secs(10);
+
+pub fn create(context: &Context, args: &Create) -> Result<(), Failure> {
+    let plan = Loader::from_env().load_vm(&args.file, args.name.as_ref())?;
+    warn(context, &plan.warnings);
+    let client = context.connect()?;
+    let name = plan.spec.name.clone();
+    let starts = plan.spec.autostart && !args.no_start;
+    // Before the upload, which may take long; the monitor checks again.
+    if client.vms()?.iter().any(|vm| vm.name == name) {
+        return Err(ClientError::Refused(ControlError::VmExists { name }).into());
+    }
+    for module in &plan.modules {
+        upload_missing(&client, module)?;
+    }
+    client.create_vm(plan.spec)?;
+    if starts {
+        client.start_vm(&name)?;
+    }
+    context.output.line(format!("VM {name} created{}", if starts { " and started" } else { "" }))
+}
+
+/// The label tells the file's identity, so what is there already is the same.
+fn upload_missing(client: &Client, module: &ModuleFile) -> Result<(), Failure> {
+    if client.machine_info()?.modules.iter().any(|known| known.name == module.label) {
+        return Ok(());
+    }
+    let file = File::open(&module.path).map_err(|source| Failure::File { path: module.path.clone(), source })?;
+    put::upload(client, &module.label, module.bytes, file)
+}
+
+pub fn start(context: &Context, vm: &Name) -> Result<(), Failure> {
+    context.connect()?.start_vm(vm)?;
+    context.output.line(format!("VM {vm} started"))
+}
+
+pub fn kill(context: &Context, vm: &Name) -> Result<(), Failure> {
+    context.connect()?.kill_vm(vm)?;
+    context.output.line(format!("VM {vm} killed"))
+}
+
+pub fn reset(context: &Context, vm: &Name) -> Result<(), Failure> {
+    context.connect()?.reset_vm(vm)?;
+    context.output.line(format!("VM {vm} reset"))
+}
+
+pub fn pause(context: &Context, vm: &Name) -> Result<(), Failure> {
+    context.connect()?.pause_vm(vm)?;
+    context.output.line(format!("VM {vm} paused"))
+}
+
+pub fn resume(context: &Context, vm: &Name) -> Result<(), Failure> {
+    context.connect()?.resume_vm(vm)?;
+    context.output.line(format!("VM {vm} goes on"))
+}
+
+pub fn destroy(context: &Context, vm: &Name) -> Result<(), Failure> {
+    context.connect()?.destroy_vm(vm)?;
+    context.output.line(format!("VM {vm} destroyed"))
+}
+
+pub fn stop(context: &Context, args: &Stop) -> Result<(), Failure> {
+    let client = context.connect()?;
+    shut_down(&client, &args.vm, args.timeout)?;
+    context.output.line(format!("VM {} stopped", args.vm))
+}
+
+/// Asks a guest to shut down, and waits until its VM has stopped.
+pub fn shut_down(client: &Client, vm: &Name, timeout: Duration) -> Result<VmSummary, Failure> {
+    let state = client.vm(vm)?.state;
+    if state != VmState::Running {
+        let refusal = ControlError::BadState { vm: vm.clone(), state, wanted: VmState::Running };
+        return Err(ClientError::Refused(refusal).into());
+    }
+    let asked = GuestAgent::connect(client, vm, AGENT_TIMEOUT.min(timeout))
+        .and_then(|mut agent| agent.shutdown(ShutdownMode::PowerDown));
+    asked.map_err(|error| no_agent(error, vm))?;
+    wait_for_vm(client, vm, timeout, |summary| summary.state == VmState::Stopped).map_err(|error| match error {
+        WaitError::Client(error) => error.into(),
+        other => Failure::Other(format!("{other} although its guest was asked to shut down; {}", kill_hint(vm))),
+    })
+}
+
+fn no_agent(error: AgentError, vm: &Name) -> Failure {
+    match error {
+        AgentError::Client(error) => error.into(),
+        other => Failure::Other(format!("{other}; {}", kill_hint(vm))),
+    }
+}
+
+fn kill_hint(vm: &Name) -> String {
+    format!("`mirrorball kill {vm}` takes its power")
+}

@@ -1,0 +1,10 @@
+//! The console of a VM: on a terminal with an escape key, or through pipes.
+
+mod attach;
+mod escape;
+mod input;
+mod pipe;
+
+pub use attach::{Attachment, Detached};
+pub use escape::EscapeKey;
+pub use pipe::{Pipe, PipeEnd};

@@ -1,0 +1,137 @@
+//! Why a command failed: one line for people, and the exit status.
+
+use std::io;
+use std::path::PathBuf;
+
+use config::ConfigError;
+use control::{ControlError, VmState};
+use machine::ClientError;
+use thiserror::Error;
+
+/// Why a command failed.
+#[derive(Debug, Error)]
+pub enum Failure {
+    /// A description is wrong.
+    #[error(transparent)]
+    Config(#[from] ConfigError),
+    /// The machine refused, or could not be reached.
+    #[error("{error}{}", hint(error))]
+    Client {
+        /// Why.
+        #[from]
+        error: ClientError,
+    },
+    /// Standard output cannot be written.
+    #[error("cannot write the output: {0}")]
+    Output(io::Error),
+    /// A file cannot be used.
+    #[error("{path}: {source}")]
+    File {
+        /// The file.
+        path: PathBuf,
+        /// Why.
+        source: io::Error,
+    },
+    /// Something else of the operating system.
+    #[error("{what}: {source}")]
+    System {
+        /// What was attempted.
+        what: &'static str,
+        /// Why it failed.
+        source: io::Error,
+    },
+    /// The command line asks for something impossible.
+    #[error("{0}")]
+    Usage(String),
+    /// Anything else; the text says what to do.
+    #[error("{0}")]
+    Other(String),
+}
+
+impl Failure {
+    /// The exit status.
+    pub const fn status(&self) -> u8 {
+        match self {
+            Self::Config(_) | Self::Usage(_) | Self::Client { error: ClientError::SeveralMachines { .. } } => 2,
+            _ => 1,
+        }
+    }
+
+    /// Whether the reader of the output has gone, which is no fault (`mirrorball events | head`).
+    pub fn is_closed_pipe(&self) -> bool {
+        matches!(self, Self::Output(error) if error.kind() == io::ErrorKind::BrokenPipe)
+    }
+
+    /// A failure of the operating system.
+    pub fn system(what: &'static str) -> impl FnOnce(io::Error) -> Self {
+        move |source| Self::System { what, source }
+    }
+}
+
+/// What to do about it, where that is known.
+fn hint(error: &ClientError) -> String {
+    let Some(refusal) = error.refusal() else { return String::new() };
+    let advice = match refusal {
+        ControlError::UnknownVm { .. } => "`mirrorball ls` shows those that exist".to_owned(),
+        ControlError::VmExists { name } => format!("choose another with --name, or `mirrorball destroy {name}` first"),
+        ControlError::BadState { vm, state, wanted } => match change_state(*state, *wanted) {
+            Some(verb) => format!("try `mirrorball {verb} {vm}` first"),
+            None => return String::new(),
+        },
+        ControlError::NoSuchModule { .. } => {
+            "upload it with `mirrorball put`; `mirrorball info` shows what is there".to_owned()
+        }
+        ControlError::ModuleExists { .. } => "--replace puts another in its place".to_owned(),
+        ControlError::NoSuchDisk { .. } | ControlError::NoSuchPartition { .. } => {
+            "`mirrorball info` shows the machine's disks".to_owned()
+        }
+        ControlError::PortBusy { .. } => "another `mirrorball exec` or `stop` uses it; try again".to_owned(),
+        ControlError::OutOfMemory { .. } => "kill a VM, or give the machine's nodes more `memory_mib`".to_owned(),
+        ControlError::VersionMismatch { .. } => "use the `mirrorball` that started the machine".to_owned(),
+        ControlError::Busy { .. } => "try again".to_owned(),
+        _ => return String::new(),
+    };
+    format!("; {advice}")
+}
+
+/// The command that leads from one state to the other.
+const fn change_state(from: VmState, to: VmState) -> Option<&'static str> {
+    match (from, to) {
+        (VmState::Stopped, VmState::Running | VmState::Paused) => Some("start"),
+        (VmState::Running, VmState::Paused) => Some("pause"),
+        (VmState::Paused, VmState::Running) => Some("resume"),
+        (VmState::Running, VmState::Stopped) => Some("stop"),
+        (VmState::Paused, VmState::Stopped) => Some("kill"),
+        _ => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use control::Name;
+
+    use super::*;
+
+    fn refused(error: ControlError) -> String {
+        Failure::from(ClientError::Refused(error)).to_string()
+    }
+
+    #[test]
+    fn refusals_say_what_to_do() {
+        let web = || Name::new("web").expect("a name");
+        let unknown = refused(ControlError::UnknownVm { name: web() });
+        assert_eq!(unknown, "there is no VM \"web\"; `mirrorball ls` shows those that exist");
+        let running = ControlError::BadState { vm: web(), state: VmState::Running, wanted: VmState::Stopped };
+        assert!(refused(running).ends_with("; try `mirrorball stop web` first"));
+        let stopping = ControlError::BadState { vm: web(), state: VmState::Stopping, wanted: VmState::Running };
+        assert!(!refused(stopping).contains(';'));
+    }
+
+    #[test]
+    fn wrong_usage_has_its_own_status() {
+        assert_eq!(Failure::Usage(String::new()).status(), 2);
+        assert_eq!(Failure::from(ClientError::SeveralMachines { names: Vec::new() }).status(), 2);
+        assert_eq!(Failure::from(ClientError::NoMachine).status(), 1);
+        assert!(Failure::Output(io::ErrorKind::BrokenPipe.into()).is_closed_pipe());
+    }
+}

@@ -1,0 +1,235 @@
+//! Events: what the monitor did and why.
+
+use std::collections::HashMap;
+
+use addr::VmId;
+use control::{Event, EventKind, MigrationReason, StopReason};
+use serde::Serialize;
+use serde_json::{Map, Value, json};
+
+use super::vm::reason_label;
+use super::{PAGE, seconds};
+use crate::output::{Tone, harmless, units};
+
+/// An event.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct EventView {
+    /// Its number, rising by one over the whole machine.
+    pub sequence: u64,
+    /// When, in seconds of the machine's clock.
+    pub time_s: f64,
+    /// On which hart.
+    pub hart: u16,
+    /// For which VM: its name, or `vm-ID` when the name is not known any more.
+    pub vm: Option<String>,
+    /// What: a word.
+    pub event: &'static str,
+    /// What: for people.
+    pub text: String,
+    /// Its values.
+    pub details: Value,
+    #[serde(skip)]
+    pub tone: Tone,
+}
+
+/// Names of VMs, learnt from events: those of destroyed VMs stay known.
+#[derive(Clone, Debug, Default)]
+pub struct Names(HashMap<VmId, String>);
+
+impl EventView {
+    pub fn new(event: &Event, timebase_hz: u64, names: &mut Names) -> Self {
+        let (word, tone, details) = describe(&event.kind);
+        Self {
+            sequence: event.sequence,
+            time_s: seconds(event.ticks, timebase_hz),
+            hart: event.hart.0,
+            vm: event.vm.as_ref().map(|vm| names.of(vm)),
+            event: word,
+            text: harmless(&text(&event.kind)),
+            details,
+            tone,
+        }
+    }
+
+    /// One line: time, hart, VM, what.
+    pub fn line(&self, has_color: bool) -> String {
+        let time = Tone::Dim.paint(&format!("[{:12.6}] hart {:<3}", self.time_s, self.hart), has_color);
+        let vm = format!("{:<12}", self.vm.as_deref().unwrap_or("-"));
+        format!("{time} {vm} {}", self.tone.paint(&self.text, has_color))
+    }
+}
+
+impl Names {
+    fn of(&mut self, label: &control::VmLabel) -> String {
+        if let Some(name) = &label.name {
+            self.0.insert(label.id, name.to_string());
+        }
+        self.0.get(&label.id).cloned().unwrap_or_else(|| format!("vm-{}", label.id))
+    }
+}
+
+fn text(kind: &EventKind) -> String {
+    let pages = |pages: u64| units::bytes(pages.saturating_mul(PAGE));
+    match kind {
+        EventKind::MachineBooted { harts, nodes, free_bytes } => {
+            format!("machine booted: {harts} harts, {nodes} nodes, {} free", units::bytes(*free_bytes))
+        }
+        EventKind::HartOnline => "hart online".into(),
+        EventKind::VmCreated { vcpus, memory_mib } => format!("created: {vcpus} vCPUs, {memory_mib} MiB"),
+        EventKind::VmStarted => "started".into(),
+        EventKind::VmPaused => "paused".into(),
+        EventKind::VmResumed => "resumed".into(),
+        EventKind::VmReset => "reset".into(),
+        EventKind::VmStopped { reason } => format!("stopped: {reason}"),
+        EventKind::VmDestroyed => "destroyed".into(),
+        EventKind::GuestFault { device, reason, value } => format!("guest fault: {device}: {reason} ({value:#x})"),
+        EventKind::GuestOddity { device, reason, value } => format!("guest oddity: {device}: {reason} ({value:#x})"),
+        EventKind::VcpuStarted { vcpu } => format!("vCPU {vcpu} started"),
+        EventKind::VcpuStopped { vcpu } => format!("vCPU {vcpu} stopped"),
+        EventKind::VcpuMigrated { vcpu, from, to, reason } => {
+            format!("vCPU {vcpu} moved from hart {from} to {to}: {}", migration_text(*reason))
+        }
+        EventKind::FirstTouch { gfn, node, large } => {
+            format!("first touch of {} page {gfn:#x}, from node {node}", if *large { "2 MiB" } else { "4 KiB" })
+        }
+        EventKind::RemotePage { wanted, given } => format!("node {wanted} is full: page from node {given}"),
+        EventKind::Shootdown { harts, pages: count } => format!("shootdown of {count} pages on {harts} harts"),
+        EventKind::PagesReturned { pages: count } => format!("{} came back", pages(*count)),
+        EventKind::PagesLost { pages: count } => format!("MONITOR FAULT: {} did not come back", pages(*count)),
+        EventKind::DiskError { disk, sector, write } => {
+            format!("disk {disk} failed to {} sector {sector}", if *write { "write" } else { "read" })
+        }
+        EventKind::DiskCacheShrunk { pages: count } => format!("disk cache gave back {}", pages(*count)),
+        EventKind::ModuleStored { name, bytes } => format!("module {name} stored ({})", units::bytes(*bytes)),
+        EventKind::ControlGarbage { bytes } => format!("{bytes} bytes on the control port were no frames"),
+    }
+}
+
+/// The word for an event, how much it matters, and its values.
+fn describe(kind: &EventKind) -> (&'static str, Tone, Value) {
+    let none = || Value::Object(Map::new());
+    match kind {
+        EventKind::MachineBooted { harts, nodes, free_bytes } => {
+            ("machine-booted", Tone::Good, json!({"harts": harts, "nodes": nodes, "free_bytes": free_bytes}))
+        }
+        EventKind::HartOnline => ("hart-online", Tone::Plain, none()),
+        EventKind::VmCreated { vcpus, memory_mib } => {
+            ("vm-created", Tone::Plain, json!({"vcpus": vcpus, "memory_mib": memory_mib}))
+        }
+        EventKind::VmStarted => ("vm-started", Tone::Good, none()),
+        EventKind::VmPaused => ("vm-paused", Tone::Plain, none()),
+        EventKind::VmResumed => ("vm-resumed", Tone::Plain, none()),
+        EventKind::VmReset => ("vm-reset", Tone::Notice, none()),
+        EventKind::VmStopped { reason } => ("vm-stopped", stop_tone(reason), stop_details(reason)),
+        EventKind::VmDestroyed => ("vm-destroyed", Tone::Plain, none()),
+        EventKind::GuestFault { device, reason, value } => {
+            ("guest-fault", Tone::Bad, json!({"device": device, "reason": reason, "value": value}))
+        }
+        EventKind::GuestOddity { device, reason, value } => {
+            ("guest-oddity", Tone::Notice, json!({"device": device, "reason": reason, "value": value}))
+        }
+        EventKind::VcpuStarted { vcpu } => ("vcpu-started", Tone::Plain, json!({"vcpu": vcpu.0})),
+        EventKind::VcpuStopped { vcpu } => ("vcpu-stopped", Tone::Plain, json!({"vcpu": vcpu.0})),
+        EventKind::VcpuMigrated { vcpu, from, to, reason } => {
+            let reason = migration_label(*reason);
+            ("vcpu-migrated", Tone::Plain, json!({"vcpu": vcpu.0, "from": from.0, "to": to.0, "reason": reason}))
+        }
+        EventKind::FirstTouch { gfn, node, large } => {
+            ("first-touch", Tone::Plain, json!({"gfn": gfn, "node": node.0, "large": large}))
+        }
+        EventKind::RemotePage { wanted, given } => {
+            ("remote-page", Tone::Notice, json!({"wanted": wanted.0, "given": given.0}))
+        }
+        EventKind::Shootdown { harts, pages } => ("shootdown", Tone::Plain, json!({"harts": harts, "pages": pages})),
+        EventKind::PagesReturned { pages } => ("pages-returned", Tone::Plain, json!({"pages": pages})),
+        EventKind::PagesLost { pages } => ("pages-lost", Tone::Bad, json!({"pages": pages})),
+        EventKind::DiskError { disk, sector, write } => {
+            ("disk-error", Tone::Bad, json!({"disk": disk.as_str(), "sector": sector, "write": write}))
+        }
+        EventKind::DiskCacheShrunk { pages } => ("disk-cache-shrunk", Tone::Plain, json!({"pages": pages})),
+        EventKind::ModuleStored { name, bytes } => {
+            ("module-stored", Tone::Plain, json!({"name": name.as_str(), "bytes": bytes}))
+        }
+        EventKind::ControlGarbage { bytes } => ("control-garbage", Tone::Notice, json!({"bytes": bytes})),
+    }
+}
+
+const fn stop_tone(reason: &StopReason) -> Tone {
+    match reason {
+        StopReason::PowerOff | StopReason::Killed | StopReason::MachineShutdown => Tone::Plain,
+        _ => Tone::Bad,
+    }
+}
+
+fn stop_details(reason: &StopReason) -> Value {
+    let mut details = match reason {
+        StopReason::PowerOff | StopReason::Killed | StopReason::MachineShutdown => json!({}),
+        StopReason::GuestFailure { code } => json!({"code": code}),
+        StopReason::GuestFault { vcpu, device, reason, value } => {
+            json!({"vcpu": vcpu.map(|vcpu| vcpu.0), "device": device, "fault": reason, "value": value})
+        }
+        StopReason::ResetLoop { resets } => json!({"resets": resets}),
+        StopReason::OutOfMemory { needed } => json!({"needed_bytes": needed}),
+        StopReason::BadImage { reason } => json!({"fault": reason}),
+    };
+    details["reason"] = reason_label(reason).into();
+    details
+}
+
+const fn migration_label(reason: MigrationReason) -> &'static str {
+    match reason {
+        MigrationReason::IdleElsewhere => "idle-elsewhere",
+        MigrationReason::Balance => "balance",
+        MigrationReason::Wake => "wake",
+        MigrationReason::HartLost => "hart-lost",
+    }
+}
+
+const fn migration_text(reason: MigrationReason) -> &'static str {
+    match reason {
+        MigrationReason::IdleElsewhere => "it was idle",
+        MigrationReason::Balance => "queues were uneven",
+        MigrationReason::Wake => "it woke up there",
+        MigrationReason::HartLost => "its hart went away",
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use addr::CpuIndex;
+    use control::{Name, VmLabel};
+
+    use super::*;
+
+    fn event(name: Option<&str>, kind: EventKind) -> Event {
+        let vm = VmLabel { id: VmId(3), name: name.map(|name| Name::new(name).expect("a name")) };
+        Event { sequence: 9, ticks: 12_345_678, hart: CpuIndex(2), vm: Some(vm), kind }
+    }
+
+    #[test]
+    fn an_event_reads_well() {
+        let mut names = Names::default();
+        let fault = StopReason::GuestFault {
+            vcpu: None,
+            device: "virtio-blk root".into(),
+            reason: "descriptor \x1b[2J".into(),
+            value: 0x80,
+        };
+        let view = EventView::new(&event(Some("web"), EventKind::VmStopped { reason: fault }), 10_000_000, &mut names);
+        let line = "[    1.234568] hart 2   web          stopped: guest fault: virtio-blk root: descriptor ?[2J (0x80)";
+        assert_eq!(view.line(false), line);
+        assert_eq!((view.tone, view.details["reason"].as_str()), (Tone::Bad, Some("guest-fault")));
+        let json = serde_json::to_value(&view).expect("plain data");
+        assert_eq!((json["event"].as_str(), json["vm"].as_str()), (Some("vm-stopped"), Some("web")));
+    }
+
+    #[test]
+    fn names_of_vms_are_kept() {
+        let mut names = Names::default();
+        let unknown = EventView::new(&event(None, EventKind::VmStarted), 1, &mut names);
+        assert_eq!(unknown.vm.as_deref(), Some("vm-3"));
+        EventView::new(&event(Some("web"), EventKind::VmStopped { reason: StopReason::Killed }), 1, &mut names);
+        let known = EventView::new(&event(None, EventKind::VmDestroyed), 1, &mut names);
+        assert_eq!(known.vm.as_deref(), Some("web"));
+    }
+}

@@ -1,0 +1,309 @@
+//! VMs and vCPUs.
+
+use control::{StopReason, VcpuState, VcpuStats, VmMemory, VmState, VmStats, VmSummary};
+use serde::Serialize;
+
+use super::{ExitsView, PAGE, Sample, seconds, share};
+
+/// A VM.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct VmView {
+    /// Its name.
+    pub name: String,
+    /// Its identity; never reused while the machine runs.
+    pub id: u16,
+    /// `stopped`, `running`, `paused` or `stopping`.
+    pub state: &'static str,
+    /// Why it stopped last: a word.
+    pub reason: Option<&'static str>,
+    /// Why it stopped last: for people.
+    pub reason_text: Option<String>,
+    /// Number of vCPUs.
+    pub vcpu_count: u16,
+    /// Guest memory, as its description says.
+    pub memory_bytes: u64,
+    /// Machine memory behind it.
+    pub resident_bytes: u64,
+    /// The same per node.
+    pub resident: Vec<MemoryView>,
+    /// Seconds since its last start; 0 if it does not run.
+    pub uptime_s: f64,
+    /// How often it was reset.
+    pub resets: u32,
+    /// Its counters, where they were asked for.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub counters: Option<VmCountersView>,
+}
+
+/// Counters of a VM.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct VmCountersView {
+    /// Seconds in which its vCPUs ran, added up.
+    pub run_s: f64,
+    /// Seconds in which its vCPUs wanted to run and could not, added up.
+    pub wait_s: f64,
+    /// All exits.
+    pub exits_total: u64,
+    /// Exits by cause.
+    pub exits: ExitsView,
+    /// Guest-page faults answered with a page.
+    pub faults: u64,
+    /// Bytes read from its disks.
+    pub disk_read_bytes: u64,
+    /// Bytes written to its disks.
+    pub disk_written_bytes: u64,
+    /// Bytes sent to its subnets.
+    pub net_sent_bytes: u64,
+    /// Bytes received from its subnets.
+    pub net_received_bytes: u64,
+    /// Bytes given back through its balloon.
+    pub returned_bytes: u64,
+    /// Its vCPUs.
+    pub vcpus: Vec<VcpuView>,
+    /// What it did between two looks.
+    pub rates: Option<VmRates>,
+}
+
+/// What a VM did between two looks.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
+pub struct VmRates {
+    /// Harts' worth of time that its vCPUs ran: 2.0 = two vCPUs all the time.
+    pub run: f64,
+    /// The same for wanting to run and not running.
+    pub wait: f64,
+    /// Exits per second.
+    pub exits_per_s: f64,
+    /// Exits between the two looks, by cause.
+    pub exits: ExitsView,
+    /// Seconds between the two looks.
+    pub interval_s: f64,
+    /// Bytes per second from and to its disks.
+    pub disk_bytes_per_s: f64,
+    /// Bytes per second from and to its subnets.
+    pub net_bytes_per_s: f64,
+}
+
+/// A vCPU.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct VcpuView {
+    /// Its index.
+    pub index: u16,
+    /// `stopped`, `running`, `ready`, `waiting` or `paused`.
+    pub state: &'static str,
+    /// The hart that it runs on, or ran on last.
+    pub hart: u16,
+    /// Seconds in which it ran.
+    pub run_s: f64,
+    /// Seconds in which it wanted to run and could not (steal time).
+    pub wait_s: f64,
+    /// Guest-page faults answered with a page.
+    pub faults: u64,
+    /// Moves from one hart to another.
+    pub migrations: u64,
+    /// All exits.
+    pub exits_total: u64,
+    /// Exits by cause.
+    pub exits: ExitsView,
+    /// What it did between two looks.
+    pub rates: Option<VcpuRates>,
+}
+
+/// What a vCPU did between two looks.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
+pub struct VcpuRates {
+    /// Share of time in which it ran.
+    pub run: f64,
+    /// Share of time in which it wanted to run and could not.
+    pub wait: f64,
+    /// Exits per second.
+    pub exits_per_s: f64,
+}
+
+/// Machine memory of one node behind one VM.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct MemoryView {
+    /// The node.
+    pub node: u8,
+    /// All of it.
+    pub total_bytes: u64,
+    /// Guest memory in 2 MiB leaves.
+    pub large_bytes: u64,
+    /// Guest memory in 4 KiB leaves, of this VM alone.
+    pub private_bytes: u64,
+    /// Shared copy-on-write with other VMs or the disk cache.
+    pub shared_bytes: u64,
+    /// Replicas of pages of another node.
+    pub replica_bytes: u64,
+    /// Modified blocks of copy-on-write disks.
+    pub disk_bytes: u64,
+    /// G-stage tables.
+    pub table_bytes: u64,
+    /// The monitor's own bookkeeping for it.
+    pub monitor_bytes: u64,
+}
+
+impl VmView {
+    /// A VM without its counters.
+    pub fn new(vm: &VmSummary, timebase_hz: u64) -> Self {
+        let resident: Vec<MemoryView> = vm.resident.iter().map(MemoryView::from).collect();
+        Self {
+            name: vm.name.to_string(),
+            id: vm.id.0,
+            state: state_label(vm.state),
+            reason: vm.reason.as_ref().map(reason_label),
+            reason_text: vm.reason.as_ref().map(ToString::to_string),
+            vcpu_count: vm.vcpus,
+            memory_bytes: u64::from(vm.memory_mib) << 20,
+            resident_bytes: resident.iter().map(|part| part.total_bytes).sum(),
+            resident,
+            uptime_s: seconds(vm.uptime_ticks, timebase_hz),
+            resets: vm.resets,
+            counters: None,
+        }
+    }
+
+    /// The VMs in `sample` with their counters, and rates since `before` if given.
+    pub fn all(sample: &Sample, before: Option<&Sample>) -> Vec<Self> {
+        let hz = sample.info.timebase_hz;
+        let view = |vm: &VmSummary| {
+            let now = sample.vm_stats.get(&vm.id);
+            let earlier = before.and_then(|before| before.vm_stats.get(&vm.id));
+            let counters = now.map(|now| VmCountersView::new(now, earlier, hz));
+            Self { counters, ..Self::new(vm, hz) }
+        };
+        sample.vms.iter().map(view).collect()
+    }
+
+    /// What it did between two looks; nothing if there was one look only.
+    pub fn rates(&self) -> VmRates {
+        self.counters.as_ref().and_then(|counters| counters.rates).unwrap_or_default()
+    }
+
+    /// Its machine memory on a node.
+    pub fn resident_on(&self, node: u8) -> u64 {
+        self.resident.iter().filter(|part| part.node == node).map(|part| part.total_bytes).sum()
+    }
+}
+
+impl VmCountersView {
+    fn new(now: &VmStats, earlier: Option<&VmStats>, hz: u64) -> Self {
+        let passed = earlier.map_or(0, |earlier| now.now_ticks.wrapping_sub(earlier.now_ticks));
+        let vcpu = |vcpu: &VcpuStats| {
+            let before = earlier.and_then(|earlier| earlier.vcpus.iter().find(|other| other.index == vcpu.index));
+            VcpuView::new(vcpu, before, passed, hz)
+        };
+        let vcpus: Vec<VcpuView> = now.vcpus.iter().map(vcpu).collect();
+        let sum =
+            |field: fn(&VcpuStats) -> u64| now.vcpus.iter().fold(0, |sum: u64, vcpu| sum.wrapping_add(field(vcpu)));
+        let exits = ExitsView::sum(vcpus.iter().map(|vcpu| &vcpu.exits));
+        Self {
+            run_s: seconds(sum(|vcpu| vcpu.run_ticks), hz),
+            wait_s: seconds(sum(|vcpu| vcpu.wait_ticks), hz),
+            exits_total: exits.total(),
+            exits,
+            faults: sum(|vcpu| vcpu.faults),
+            disk_read_bytes: now.disk_read_sectors.saturating_mul(512),
+            disk_written_bytes: now.disk_written_sectors.saturating_mul(512),
+            net_sent_bytes: now.net_sent_bytes,
+            net_received_bytes: now.net_received_bytes,
+            returned_bytes: now.pages_returned.saturating_mul(PAGE),
+            rates: earlier.map(|earlier| VmRates::between(now, earlier, passed, &vcpus, hz)),
+            vcpus,
+        }
+    }
+}
+
+impl VmRates {
+    fn between(now: &VmStats, earlier: &VmStats, passed: u64, vcpus: &[VcpuView], hz: u64) -> Self {
+        let per_second = |now: u64, before: u64| share(now, before, passed) * hz as f64;
+        let rates = || vcpus.iter().filter_map(|vcpu| vcpu.rates);
+        let counts = |stats: &VmStats| stats.vcpus.iter().map(|vcpu| vcpu.exits.into()).collect::<Vec<ExitsView>>();
+        let exits = ExitsView::sum(&counts(now)).since(&ExitsView::sum(&counts(earlier)));
+        Self {
+            run: rates().map(|vcpu| vcpu.run).sum(),
+            wait: rates().map(|vcpu| vcpu.wait).sum(),
+            exits_per_s: per_second(exits.total(), 0),
+            exits,
+            interval_s: seconds(passed, hz),
+            disk_bytes_per_s: 512.0
+                * (per_second(now.disk_read_sectors, earlier.disk_read_sectors)
+                    + per_second(now.disk_written_sectors, earlier.disk_written_sectors)),
+            net_bytes_per_s: per_second(now.net_sent_bytes, earlier.net_sent_bytes)
+                + per_second(now.net_received_bytes, earlier.net_received_bytes),
+        }
+    }
+}
+
+impl VcpuView {
+    fn new(now: &VcpuStats, earlier: Option<&VcpuStats>, passed: u64, hz: u64) -> Self {
+        let rates = |earlier: &VcpuStats| VcpuRates {
+            run: share(now.run_ticks, earlier.run_ticks, passed),
+            wait: share(now.wait_ticks, earlier.wait_ticks, passed),
+            exits_per_s: share(now.exits.since(&earlier.exits).total(), 0, passed) * hz as f64,
+        };
+        Self {
+            index: now.index.0,
+            state: vcpu_state_label(now.state),
+            hart: now.hart.0,
+            run_s: seconds(now.run_ticks, hz),
+            wait_s: seconds(now.wait_ticks, hz),
+            faults: now.faults,
+            migrations: now.migrations,
+            exits_total: now.exits.total(),
+            exits: now.exits.into(),
+            rates: earlier.map(rates),
+        }
+    }
+}
+
+impl From<&VmMemory> for MemoryView {
+    fn from(memory: &VmMemory) -> Self {
+        let bytes = |pages: u64| pages.saturating_mul(PAGE);
+        Self {
+            node: memory.node.0,
+            total_bytes: bytes(memory.total_pages()),
+            large_bytes: bytes(memory.large_pages),
+            private_bytes: bytes(memory.private_pages),
+            shared_bytes: bytes(memory.shared_pages),
+            replica_bytes: bytes(memory.replica_pages),
+            disk_bytes: bytes(memory.disk_pages),
+            table_bytes: bytes(memory.table_pages),
+            monitor_bytes: bytes(memory.monitor_pages),
+        }
+    }
+}
+
+/// The word for a state.
+pub const fn state_label(state: VmState) -> &'static str {
+    match state {
+        VmState::Stopped => "stopped",
+        VmState::Running => "running",
+        VmState::Paused => "paused",
+        VmState::Stopping => "stopping",
+    }
+}
+
+/// The word for a state.
+pub const fn vcpu_state_label(state: VcpuState) -> &'static str {
+    match state {
+        VcpuState::Stopped => "stopped",
+        VcpuState::Running => "running",
+        VcpuState::Ready => "ready",
+        VcpuState::Waiting => "waiting",
+        VcpuState::Paused => "paused",
+    }
+}
+
+/// The word for a reason.
+pub const fn reason_label(reason: &StopReason) -> &'static str {
+    match reason {
+        StopReason::PowerOff => "power-off",
+        StopReason::GuestFailure { .. } => "guest-failure",
+        StopReason::Killed => "killed",
+        StopReason::MachineShutdown => "machine-shutdown",
+        StopReason::GuestFault { .. } => "guest-fault",
+        StopReason::ResetLoop { .. } => "reset-loop",
+        StopReason::OutOfMemory { .. } => "out-of-memory",
+        StopReason::BadImage { .. } => "bad-image",
+    }
+}
