@@ -16,12 +16,11 @@ use crate::tree::{BARE_TARGET, Tree};
 pub fn bare_metal(tree: &Tree) -> Result<Vec<PathBuf>> {
     setup::rust_target()?;
     let packages = tree.bare_packages()?;
-    let mut cargo = tree.cargo();
-    cargo.args(["build", "--profile", "monitor", "--target", BARE_TARGET]);
     for package in &packages {
-        cargo.args(["-p", package]);
+        // One at a time: built together they would share each other's features, and a probe would need an allocator.
+        let mut cargo = tree.cargo();
+        run_shown(cargo.args(["build", "--profile", "monitor", "--target", BARE_TARGET, "-p", package]))?;
     }
-    run_shown(&mut cargo)?;
     let folder = folder(tree)?;
     packages.iter().map(|package| flatten_file(&folder, package)).collect()
 }

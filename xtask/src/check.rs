@@ -32,15 +32,13 @@ fn clippy(tree: &Tree) -> Result<()> {
     let bare = tree.bare_packages()?;
     let mut host = tree.cargo();
     host.args(["clippy", "-q", "--workspace", "--all-targets"]);
-    let mut target = tree.cargo();
-    target.args(["clippy", "-q", "--target", BARE_TARGET]);
     for package in &bare {
         host.args(["--exclude", package]);
-        target.args(["-p", package]);
     }
     run_shown(host.args(["--", "-D", "warnings"]))?;
-    if !bare.is_empty() {
-        run_shown(target.args(["--", "-D", "warnings"]))?;
+    for package in &bare {
+        let mut target = tree.cargo();
+        run_shown(target.args(["clippy", "-q", "--target", BARE_TARGET, "-p", package, "--", "-D", "warnings"]))?;
     }
     Ok(())
 }
