@@ -1,0 +1,262 @@
+//! The binary against a fake monitor behind a real supervisor.
+
+mod fake;
+
+use std::io::Write;
+use std::path::Path;
+use std::process::{Command, Output, Stdio};
+
+use fake::{DEMO, FakeMachine, Size};
+use serde_json::Value;
+
+/// A runtime directory of its own, with a fake machine.
+struct Fixture {
+    dir: tempfile::TempDir,
+    machine: Option<FakeMachine>,
+}
+
+impl Fixture {
+    fn new() -> Self {
+        let mut fixture = Self::empty();
+        fixture.machine = Some(FakeMachine::start(fixture.dir.path(), DEMO, false));
+        fixture
+    }
+
+    fn empty() -> Self {
+        let dir = tempfile::tempdir().expect("a temporary directory");
+        // The runtime directory must be its owner's alone.
+        std::fs::set_permissions(dir.path(), std::os::unix::fs::PermissionsExt::from_mode(0o700)).expect("it is ours");
+        Self { dir, machine: None }
+    }
+
+    fn command(&self, arguments: &[&str]) -> Command {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_mirrorball"));
+        command.args(arguments).env("MIRRORBALL_RUNTIME_DIR", self.dir.path()).env_remove("MIRRORBALL_MACHINE");
+        command.stdin(Stdio::null());
+        command
+    }
+
+    fn run(&self, arguments: &[&str]) -> Done {
+        Done(self.command(arguments).output().expect("the binary is built"))
+    }
+}
+
+struct Done(Output);
+
+impl Done {
+    fn status(&self) -> i32 {
+        self.0.status.code().expect("it was not killed")
+    }
+
+    fn out(&self) -> String {
+        String::from_utf8_lossy(&self.0.stdout).into_owned()
+    }
+
+    fn err(&self) -> String {
+        String::from_utf8_lossy(&self.0.stderr).into_owned()
+    }
+
+    fn json(&self) -> Value {
+        assert_eq!(self.status(), 0, "{}", self.err());
+        serde_json::from_str(&self.out()).expect("it is JSON")
+    }
+}
+
+#[test]
+fn without_a_machine_it_says_what_to_do() {
+    let fixture = Fixture::empty();
+    let done = fixture.run(&["kill", "web"]);
+    assert_eq!(done.status(), 1);
+    assert_eq!(done.err(), "mirrorball: no machine is running; start one with `mirrorball run MACHINE.toml`\n");
+    let list = fixture.run(&["ls", "--json"]);
+    assert_eq!(list.json()["machines"], Value::Array(Vec::new()));
+    assert_eq!(fixture.run(&["version"]).status(), 0);
+    assert_eq!(fixture.run(&["no-such-command"]).status(), 2);
+}
+
+#[test]
+fn several_machines_need_a_choice() {
+    let mut fixture = Fixture::new();
+    let other = FakeMachine::named(fixture.dir.path(), "other", Size { vms: 1, ..DEMO }, false);
+    let done = fixture.run(&["stats"]);
+    assert_eq!((done.status(), done.err().contains("demo, other")), (2, true), "{}", done.err());
+    assert_eq!(fixture.run(&["stats", "-m", "other"]).status(), 0);
+    assert_eq!(fixture.run(&["-m", "nobody", "stats"]).status(), 1);
+    let names = fixture.run(&["ls", "--json"]).json();
+    assert_eq!(
+        (names["machines"][0]["name"].as_str(), names["machines"][1]["name"].as_str()),
+        (Some("demo"), Some("other"))
+    );
+    drop(other);
+    drop(fixture.machine.take());
+    assert_eq!(fixture.run(&["ls"]).out(), "");
+}
+
+#[test]
+fn data_comes_as_text_and_json() {
+    let fixture = Fixture::new();
+    let list = fixture.run(&["ls"]);
+    assert!(list.out().contains("build-4  stopped"), "{}", list.out());
+    assert!(!list.out().contains('\x1b'), "no colour without a terminal");
+    assert!(fixture.run(&["--color", "always", "ls"]).out().contains('\x1b'));
+    let stats = fixture.run(&["stats", "--json"]).json();
+    assert_eq!(
+        (stats["harts"].as_array().map(Vec::len), stats["vms"][0]["state"].as_str()),
+        (Some(8), Some("running"))
+    );
+    let two = fixture.run(&["stats", "build-1", "build-2", "--json"]).json();
+    assert_eq!(two.as_array().map(Vec::len), Some(2));
+    assert!(fixture.run(&["stats", "--rates", "100ms"]).out().contains("HART"));
+    let info = fixture.run(&["info", "--json"]).json();
+    assert_eq!((info["sbi_version"].as_str(), info["firmware"].as_str()), (Some("2.0"), Some("OpenSBI 1.5")));
+    assert!(fixture.run(&["info"]).out().contains("sv39x4"));
+    assert!(fixture.run(&["version"]).out().contains("monitor 0.1.0 (fake)"));
+}
+
+#[test]
+fn events_are_filtered_and_counted() {
+    let fixture = Fixture::new();
+    let lines = fixture.run(&["events", "--json", "--vm", "build-4"]).out();
+    let events: Vec<Value> =
+        lines.lines().map(|line| serde_json::from_str(line).expect("a JSON object a line")).collect();
+    let words: Vec<&str> = events.iter().filter_map(|event| event["event"].as_str()).collect();
+    assert_eq!(words, ["vm-created", "vm-started", "vm-stopped"]);
+    assert_eq!(fixture.run(&["events", "-n", "2"]).out().lines().count(), 2);
+}
+
+#[test]
+fn following_events_ends_with_the_machine() {
+    let mut fixture = Fixture::new();
+    let child = fixture.command(&["events", "--follow"]).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn();
+    let child = child.expect("the binary is built");
+    assert_eq!(fixture.run(&["pause", "build-1"]).out(), "VM build-1 paused\n");
+    // As the supervisor's process would: it goes when the monitor has.
+    let machine = fixture.machine.take().expect("it runs");
+    let end = std::thread::spawn(move || machine.wait());
+    let shutdown = fixture.run(&["shutdown"]);
+    assert_eq!((shutdown.status(), shutdown.out().as_str()), (0, "machine demo is off\n"), "{}", shutdown.err());
+    end.join().expect("it ends");
+    let done = Done(child.wait_with_output().expect("it ends"));
+    assert_eq!(done.status(), 0, "{}", done.err());
+    assert!(done.out().contains("machine booted"), "{}", done.out());
+}
+
+#[test]
+fn vms_change_their_state() {
+    let fixture = Fixture::new();
+    assert_eq!(fixture.run(&["pause", "build-1"]).status(), 0);
+    let refused = fixture.run(&["pause", "build-1"]);
+    assert_eq!(refused.status(), 1);
+    assert!(refused.err().ends_with("; try `mirrorball resume build-1` first\n"), "{}", refused.err());
+    assert_eq!(fixture.run(&["resume", "build-1"]).status(), 0);
+    assert_eq!(fixture.run(&["reset", "build-1"]).status(), 0);
+    assert_eq!(fixture.run(&["kill", "build-1"]).status(), 0);
+    assert_eq!(fixture.run(&["start", "build-1"]).status(), 0);
+    assert_eq!(fixture.run(&["destroy", "build-4"]).status(), 0);
+    let unknown = fixture.run(&["start", "build-4"]);
+    assert_eq!(unknown.err(), "mirrorball: there is no VM \"build-4\"; `mirrorball ls` shows those that exist\n");
+}
+
+#[test]
+fn a_guest_that_does_not_stop_can_be_killed() {
+    let fixture = Fixture::new();
+    let done = fixture.run(&["stop", "build-1", "--timeout", "300ms"]);
+    assert_eq!(done.status(), 1);
+    assert!(done.err().contains("`mirrorball kill build-1` takes its power"), "{}", done.err());
+}
+
+#[test]
+fn commands_pass_output_and_status_on() {
+    let fixture = Fixture::new();
+    let echo = fixture.run(&["exec", "build-1", "--", "echo", "a b", "c"]);
+    assert_eq!((echo.status(), echo.out().as_str()), (0, "a b c\n"), "{}", echo.err());
+    assert_eq!(fixture.run(&["exec", "build-1", "--", "false"]).status(), 1);
+    let shell = fixture.run(&["exec", "build-1", "--", "a | b"]);
+    assert_eq!((shell.status(), shell.out().as_str()), (42, "script: a | b\n"));
+    let stopped = fixture.run(&["exec", "build-4", "--", "true"]);
+    assert!(stopped.err().contains("try `mirrorball start build-4` first"), "{}", stopped.err());
+}
+
+#[test]
+fn a_console_works_through_pipes() {
+    let fixture = Fixture::new();
+    let dump = fixture.run(&["console", "build-1", "--dump"]);
+    assert!(dump.out().starts_with("Debian GNU/Linux 13"), "{}", dump.err());
+    let mut child = fixture
+        .command(&["console", "build-1", "--until", "hello\n", "--timeout", "60s"])
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .spawn()
+        .expect("the binary is built");
+    child.stdin.take().expect("it is piped").write_all(b"hello\n").expect("it reads");
+    let done = Done(child.wait_with_output().expect("it ends"));
+    assert_eq!(done.status(), 0);
+    assert!(done.out().ends_with("hello\n") && done.out().contains("login"), "{}", done.out());
+    let late = fixture.run(&["console", "build-1", "--until", "never", "--timeout", "100ms"]);
+    assert_eq!((late.status(), late.err().contains("did not show \"never\"")), (1, true));
+    assert_eq!(fixture.run(&["console", "build-4"]).status(), 0, "a stopped VM has nothing more to say");
+}
+
+#[test]
+fn modules_are_uploaded_once() {
+    let fixture = Fixture::new();
+    let file = fixture.dir.path().join("kernel-x");
+    std::fs::write(&file, vec![7; 300_000]).expect("it can be written");
+    let path = file.to_str().expect("a plain path");
+    assert_eq!(fixture.run(&["put", path]).out(), "module kernel-x stored, 293 KiB\n");
+    let again = fixture.run(&["put", path]);
+    assert!(again.err().contains("--replace"), "{}", again.err());
+    assert_eq!(fixture.run(&["put", path, "--replace"]).status(), 0);
+    assert!(fixture.run(&["info"]).out().contains("kernel-x"));
+}
+
+#[test]
+fn a_live_view_needs_a_terminal() {
+    let done = Fixture::new().run(&["top"]);
+    assert_eq!(done.status(), 2);
+    assert!(done.err().contains("mirrorball stats --rates"), "{}", done.err());
+}
+
+#[test]
+fn a_closed_pipe_is_no_failure() {
+    let fixture = Fixture::new();
+    let mut child =
+        fixture.command(&["stats"]).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("it is built");
+    drop(child.stdout.take());
+    let done = Done(child.wait_with_output().expect("it ends"));
+    assert_eq!((done.status(), done.err().as_str()), (0, ""));
+}
+
+#[test]
+fn the_examples_are_right() {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../examples");
+    let fixture = Fixture::empty();
+    for name in ["hello", "demo", "plic", "uneven", "overcommit", "uboot"] {
+        let file = folder.join(format!("{name}.toml"));
+        let done = fixture.run(&["check", "--no-files", "--json", file.to_str().expect("a plain path")]);
+        let view = done.json();
+        assert_eq!((&view["ok"], &view["problems"]), (&Value::Bool(true), &Value::Array(Vec::new())), "{name}");
+    }
+}
+
+#[test]
+fn a_wrong_description_is_refused() {
+    let fixture = Fixture::empty();
+    let file = fixture.dir.path().join("bad.toml");
+    std::fs::write(&file, "name = \"bad\"\n[[node]]\nhart = 2\nmemory_mib = 512\n").expect("it can be written");
+    let path = file.to_str().expect("a plain path");
+    let check = fixture.run(&["check", path]);
+    assert_eq!(check.status(), 2);
+    assert!(check.err().contains("bad.toml:3:") && check.err().contains("harts"), "{}", check.err());
+    assert_eq!(fixture.run(&["run", path]).status(), 2);
+    assert_eq!(fixture.run(&["check", "--json", path]).status(), 2);
+}
+
+#[test]
+fn completions_are_printed() {
+    let fixture = Fixture::empty();
+    for shell in ["bash", "zsh", "fish"] {
+        let done = fixture.run(&["completion", shell]);
+        assert!(done.out().contains("mirrorball") && done.out().contains("console"), "{shell}");
+    }
+}
