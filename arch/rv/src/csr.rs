@@ -135,6 +135,8 @@ csrs! {
     hcounteren = "0x606";
     /// Guest external interrupt enable, one bit per guest interrupt file.
     hgeie = "0x607";
+    /// Virtual interrupt control (Ssaia): what `vstopi` shows beside the guest file.
+    hvictl = "0x609";
     /// Hypervisor environment configuration.
     henvcfg = "0x60a";
     /// State-enable 0 for VS-mode.

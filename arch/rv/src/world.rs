@@ -297,6 +297,8 @@ pub struct VsState {
     scounteren: u64,
     sstateen0: u64,
     vsiselect: u64,
+    /// `hvictl`: 9 << 16 | 1 while an interrupt file in software interrupts.
+    pub hvictl: u64,
     /// Interrupts that the monitor asserts (`hvip`): VSSI and VSEI, and VSTI where Sstc is absent.
     pub hvip: u64,
 }
@@ -336,6 +338,7 @@ impl VsState {
             scounteren: 0,
             sstateen0: 0,
             vsiselect: 0,
+            hvictl: 0,
             hvip: 0,
         }
     }
@@ -374,10 +377,13 @@ impl VsState {
         // VSSIP may have been cleared by the guest itself; the alias is the truth while it runs.
         self.hvip = csr::hvip::read();
         if features.sstc {
-            self.vstimecmp = csr::vstimecmp::read();
+            // The comparator must fall silent: a pending VSTIP would end every WFI of the hart.
+            // SAFETY: vstimecmp acts on the guest that is being unloaded, whose deadline is kept here.
+            self.vstimecmp = unsafe { csr::vstimecmp::swap(u64::MAX) };
         }
         if features.aia {
             self.vsiselect = csr::vsiselect::read();
+            self.hvictl = csr::hvictl::read();
         }
         if features.stateen {
             self.sstateen0 = csr::sstateen0::read();
@@ -408,6 +414,7 @@ impl VsState {
             }
             if features.aia {
                 csr::vsiselect::write(self.vsiselect);
+                csr::hvictl::write(self.hvictl);
             }
             if features.stateen {
                 csr::sstateen0::write(self.sstateen0);

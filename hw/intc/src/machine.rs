@@ -156,7 +156,15 @@ impl<R: Registers, C: FileRegisters> MachineInterrupts<R, C> {
         own.reset(files.layout.num_ids);
         own.enable(IPI);
         let mine = self.attached.iter().filter(|attachment| attachment.cpu == cpu);
-        mine.filter_map(|attachment| attachment.identity).for_each(|identity| own.enable(identity));
+        for attachment in mine {
+            let Some(identity) = attachment.identity else { continue };
+            own.enable(identity);
+            if let Controller::Aplic(index) = attachment.source.controller
+                && let Some(aplic) = self.aplics.get(index)
+            {
+                aplic.look_again(attachment.source.number);
+            }
+        }
     }
 
     /// Takes the most urgent pending interrupt of the current hart, which is `cpu`. Call until it says `None`.

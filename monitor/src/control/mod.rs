@@ -80,7 +80,8 @@ impl Server {
                 Err(FrameError::Undecodable { .. }) => self.error(0, ControlError::BadMessage),
             }
         }
-        len == CHUNK
+        // The port interrupts again only after it has said that there is nothing.
+        len > 0
     }
 
     fn transmit(&mut self, port: &mut dyn Port) {

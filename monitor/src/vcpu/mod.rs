@@ -82,6 +82,8 @@ pub struct Vcpu {
     fault_streak: (u64, u32),
 }
 
+/// `hvictl.IID` = 9 (external interrupt): with VGEIN = 0, `vstopi` shows the interrupt only while IPRIO is not 0.
+const SOFTWARE_FILE_IID: u64 = 9 << 16;
 /// Access faults in a row at one place after which a guest is taken for dead: its trap handler does not run.
 const FAULT_LOOP: u32 = 1_000;
 
@@ -305,8 +307,7 @@ impl Vcpu {
             self.set_hvip(interrupt::VSSI, true);
         }
         if requests & request::EXTERNAL != 0 {
-            let asserted = self.shared.external_level() || self.shared.file.lock().wants_interrupt();
-            self.set_hvip(interrupt::VSEI, asserted);
+            self.refresh_external();
         }
         (requests & request::VM_STATE != 0).then_some(Next::VmStateChanged)
     }
@@ -387,8 +388,19 @@ impl Vcpu {
 
     /// Updates the external interrupt line from the software interrupt file.
     pub fn refresh_external(&mut self) {
-        let asserted = self.shared.external_level() || self.shared.file.lock().wants_interrupt();
-        self.set_hvip(interrupt::VSEI, asserted);
+        let from_file = self.shared.file.lock().wants_interrupt();
+        self.set_hvip(interrupt::VSEI, self.shared.external_level() || from_file);
+        if self.vm.has_imsic() && self.file == 0 {
+            self.set_hvictl(SOFTWARE_FILE_IID | u64::from(from_file));
+        }
+    }
+
+    fn set_hvictl(&mut self, value: u64) {
+        if self.shared.is_loaded() {
+            write_hvictl(value);
+        } else {
+            self.vs.hvictl = value;
+        }
     }
 }
 
@@ -403,6 +415,12 @@ fn load_vs(vs: &VsState, features: world::HartFeatures) {
 fn write_hgatp(value: u64) {
     // UNSAFETY and SAFETY: the root is the VM's own G-stage table for this node, which lives as long as the VM.
     unsafe { csr::hgatp::write(value) };
+}
+
+#[expect(unsafe_code)]
+fn write_hvictl(value: u64) {
+    // UNSAFETY and SAFETY: hvictl concerns the guest that is loaded; the VM has interrupt files, so the hart has Ssaia.
+    unsafe { csr::hvictl::write(value) };
 }
 
 #[expect(unsafe_code)]

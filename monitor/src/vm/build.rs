@@ -135,8 +135,10 @@ fn load(vm: &Vm) -> Result<(u64, u64), ControlError> {
         }
         Boot::Firmware { module } => {
             let firmware = modules::find(module)?;
-            write(vm, RAM_START, &firmware)?;
-            (RAM_START, "", None)
+            // Where S-mode firmware for this board is linked, as on QEMU.
+            let entry = RAM_START + map::KERNEL_OFFSET;
+            write(vm, entry, &firmware)?;
+            (entry, "", None)
         }
     };
     let tree = build_tree(vm, bootargs, initrd)?;

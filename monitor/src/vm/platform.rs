@@ -19,11 +19,11 @@ use alloc::vec::Vec;
 use control::{ControlError, Label, StopReason};
 use device::{Device as _, Env, GuestFault, GuestMemory, IrqLine, Width};
 use platform::{
-    Delivery, InterruptController, PowerEvent, Rtc, Syscon, Uart,
+    Delivery, InterruptController, Msi, PowerEvent, Rtc, Syscon, Uart,
     map::{self, Region},
 };
 use rv::csr;
-use spin::Mutex;
+use spin::{Mutex, MutexGuard};
 
 /// Bytes of UART output that wait before they are moved to the console.
 const OUTPUT_BATCH: usize = 256;
@@ -57,13 +57,15 @@ impl Env for VmEnv<'_> {
     }
 
     fn set_irq(&self, line: IrqLine, asserted: bool) {
-        let delivery = self.vm.platform().controller.lock().set_line(line, asserted);
-        self.deliver(delivery);
+        let mut controller = self.vm.platform().controller.lock();
+        let delivery = controller.set_line(line, asserted);
+        self.deliver(delivery, controller);
     }
 
     fn pulse_irq(&self, line: IrqLine) {
-        let delivery = self.vm.platform().controller.lock().pulse(line);
-        self.deliver(delivery);
+        let mut controller = self.vm.platform().controller.lock();
+        let delivery = controller.pulse(line);
+        self.deliver(delivery, controller);
     }
 
     fn now_ticks(&self) -> u64 {
@@ -72,16 +74,35 @@ impl Env for VmEnv<'_> {
 }
 
 impl VmEnv<'_> {
+    /// Levels are delivered with the controller's lock held: two harts must not apply them in another order than the
+    /// controller gave them. Messages need no order.
     #[inline]
-    fn deliver(&self, delivery: Option<Delivery>) {
+    fn deliver(&self, delivery: Option<Delivery>, controller: MutexGuard<'_, InterruptController>) {
         match delivery {
             None => {}
             Some(Delivery::Msi(msi)) => {
-                if let Some(vcpu) = self.vm.vcpus().get(msi.vcpu.index()) {
-                    file::send(vcpu, msi.eiid);
-                }
+                drop(controller);
+                self.send(msi);
             }
             Some(Delivery::Levels(levels)) => deliver_levels(self.vm.vcpus(), levels.changed, levels.asserted),
+        }
+    }
+}
+
+impl VmEnv<'_> {
+    /// Delivers everything that a register access has caused.
+    fn drain(&self, mut controller: MutexGuard<'_, InterruptController>) {
+        while let Some(delivery) = controller.next_delivery() {
+            match delivery {
+                Delivery::Msi(msi) => self.send(msi),
+                Delivery::Levels(levels) => deliver_levels(self.vm.vcpus(), levels.changed, levels.asserted),
+            }
+        }
+    }
+
+    fn send(&self, msi: Msi) {
+        if let Some(vcpu) = self.vm.vcpus().get(msi.vcpu.index()) {
+            file::send(vcpu, msi.eiid);
         }
     }
 }
@@ -238,7 +259,7 @@ impl Vm {
                 }
                 let mut controller = bus.controller.lock();
                 let value = controller.read(offset, width);
-                drain(&mut controller, &env);
+                env.drain(controller);
                 value
             }
             // Only the message register is there; it reads as zero.
@@ -277,7 +298,7 @@ impl Vm {
                 }
                 let mut controller = bus.controller.lock();
                 controller.write(offset, width, value);
-                drain(&mut controller, &env);
+                env.drain(controller);
             }
             Region::Imsic(vcpu) if self.has_imsic() => match self.vcpus.get(usize::from(vcpu)) {
                 Some(vcpu) => file::store(vcpu, offset, width, value),
@@ -323,12 +344,6 @@ impl Vm {
                 None
             }
         }
-    }
-}
-
-fn drain(controller: &mut InterruptController, env: &VmEnv<'_>) {
-    while let Some(delivery) = controller.next_delivery() {
-        env.deliver(Some(delivery));
     }
 }
 
