@@ -19,7 +19,14 @@ const OLDEST_QEMU: u32 = 10;
 const FIRMWARE: &str = "opensbi-riscv64-generic-fw_dynamic.bin";
 
 /// Small tools: program and the package that has it.
-const TOOLS: [(&str, &str); 4] = [("mke2fs", "e2fsprogs"), ("xz", "xz-utils"), ("dpkg-deb", "dpkg"), ("tar", "tar")];
+const TOOLS: [(&str, &str); 6] = [
+    ("mke2fs", "e2fsprogs"),
+    ("xz", "xz-utils"),
+    ("bzip2", "bzip2"),
+    ("patch", "patch"),
+    ("dpkg-deb", "dpkg"),
+    ("tar", "tar"),
+];
 
 /// Installs everything that building and running need.
 ///
@@ -72,6 +79,10 @@ fn missing_packages() -> Vec<&'static str> {
         missing.push("opensbi");
     }
     missing.extend(TOOLS.iter().filter(|(program, _)| find_program(program).is_none()).map(|(_, package)| package));
+    // Only root can make files of root without it.
+    if !is_root() && find_program("fakeroot").is_none() {
+        missing.push("fakeroot");
+    }
     missing
 }
 
@@ -124,10 +135,13 @@ fn suites_for(codename: &str) -> (Vec<String>, String) {
     }
 }
 
+fn is_root() -> bool {
+    output_of(Command::new("id").arg("-u")).is_ok_and(|id| id.trim() == "0")
+}
+
 /// The same command run by root: as it is, or by a `sudo` that asks nothing.
 fn as_root(command: Command) -> Result<Command> {
-    let is_root = output_of(Command::new("id").arg("-u"))?.trim() == "0";
-    if is_root {
+    if is_root() {
         return Ok(command);
     }
     let words = || std::iter::once(command.get_program()).chain(command.get_args());
