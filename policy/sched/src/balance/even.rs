@@ -3,32 +3,41 @@
 use core::cmp::Reverse;
 
 use addr::{CpuIndex, NodeId};
+use alloc::vec::Vec;
 use arrayvec::ArrayVec;
 
-use super::loads::{Loads, waited};
+use super::loads::{Loads, is_due, waited};
 use super::{Caution, Move, Reason, Snapshot, VcpuFacts};
 
 /// Most moves that one call proposes.
 pub const MAX_MOVES: usize = 8;
 
-/// The moves that would make the machine fairer: first inside each node, then vCPUs that can go home, then between
-/// nodes. At most [`MAX_MOVES`], each vCPU at most once. Work: harts and vCPUs, for each move and node.
+/// The moves that would make the machine fairer: first inside each node, the worst-served ones before others, then
+/// vCPUs that can go home, then between nodes. At most [`MAX_MOVES`], each vCPU at most once. Work: harts and vCPUs,
+/// for each move and node; machines of hundreds of harts use [`rebalance_node`] and [`rebalance_between`].
 #[must_use]
 pub fn rebalance(snapshot: &Snapshot<'_>, caution: &Caution) -> ArrayVec<Move, MAX_MOVES> {
-    let mut plan = Plan { snapshot: *snapshot, loads: Loads::new(*snapshot), moves: ArrayVec::new() };
-    let last_node = snapshot.harts.iter().map(|hart| hart.node.0).max();
-    for node in 0..=last_node.unwrap_or(0) {
-        let rules = Rules {
-            domain: Some(NodeId(node)),
-            wait_ticks: caution.local_wait_ticks,
-            unfair_permille: caution.local_unfair_permille,
-        };
-        while !plan.moves.is_full() && plan.step(rules) {}
+    let mut plan = Plan::new(snapshot);
+    for node in plan.nodes_by_need() {
+        plan.inside(node, caution);
     }
-    while !plan.moves.is_full() && plan.go_home() {}
-    let rules =
-        Rules { domain: None, wait_ticks: caution.remote_wait_ticks, unfair_permille: caution.remote_unfair_permille };
-    while !plan.moves.is_full() && plan.step(rules) {}
+    plan.between(caution);
+    plan.moves
+}
+
+/// Like [`rebalance`], inside one node only. Each node may do this for itself, from facts about itself, and often.
+#[must_use]
+pub fn rebalance_node(snapshot: &Snapshot<'_>, caution: &Caution, node: NodeId) -> ArrayVec<Move, MAX_MOVES> {
+    let mut plan = Plan::new(snapshot);
+    plan.inside(node, caution);
+    plan.moves
+}
+
+/// Like [`rebalance`], between nodes only.
+#[must_use]
+pub fn rebalance_between(snapshot: &Snapshot<'_>, caution: &Caution) -> ArrayVec<Move, MAX_MOVES> {
+    let mut plan = Plan::new(snapshot);
+    plan.between(caution);
     plan.moves
 }
 
@@ -48,6 +57,43 @@ struct Plan<'a> {
 }
 
 impl<'a> Plan<'a> {
+    fn new(snapshot: &Snapshot<'a>) -> Self {
+        Self { snapshot: *snapshot, loads: Loads::new(*snapshot), moves: ArrayVec::new() }
+    }
+
+    /// The nodes, those first where a hart with several vCPUs serves them worst: however few moves a call makes, no
+    /// node is left out for long.
+    fn nodes_by_need(&self) -> Vec<NodeId> {
+        let mut nodes: Vec<NodeId> = self.snapshot.harts.iter().map(|hart| hart.node).collect();
+        nodes.sort_unstable();
+        nodes.dedup();
+        let worst = |node: &NodeId| {
+            let crowded = self.loads.harts(Some(*node)).filter(|(_, load)| load.runnable > 1);
+            crowded.map(|(_, load)| load.served_permille()).min().unwrap_or(u64::MAX)
+        };
+        nodes.sort_by_cached_key(|node| (worst(node), *node));
+        nodes
+    }
+
+    fn inside(&mut self, node: NodeId, caution: &Caution) {
+        let rules = Rules {
+            domain: Some(node),
+            wait_ticks: caution.local_wait_ticks,
+            unfair_permille: caution.local_unfair_permille,
+        };
+        while !self.moves.is_full() && self.step(rules) {}
+    }
+
+    fn between(&mut self, caution: &Caution) {
+        while !self.moves.is_full() && self.go_home() {}
+        let rules = Rules {
+            domain: None,
+            wait_ticks: caution.remote_wait_ticks,
+            unfair_permille: caution.remote_unfair_permille,
+        };
+        while !self.moves.is_full() && self.step(rules) {}
+    }
+
     /// Proposes one move inside the domain, if there is a good one.
     fn step(&mut self, rules: Rules) -> bool {
         // Among equally loaded harts: from where service is worst to where it is best.
@@ -72,9 +118,10 @@ impl<'a> Plan<'a> {
     fn to_even(&self, from: CpuIndex, to: CpuIndex, rules: Rules) -> Option<&'a VcpuFacts> {
         let (high, low) = (self.loads.of(from).weight, self.loads.of(to).weight);
         let node = self.snapshot.harts.get(to.index())?.node;
-        let helps = |vcpu: &&VcpuFacts| waited(vcpu) >= rules.wait_ticks && low + u64::from(vcpu.weight) < high;
-        let waiting = self.movable(from).filter(|vcpu| waited(vcpu) > 0).filter(helps);
-        waiting.min_by_key(|vcpu| {
+        let helps = |vcpu: &&VcpuFacts| {
+            is_due(vcpu, rules.wait_ticks, rules.unfair_permille) && low + u64::from(vcpu.weight) < high
+        };
+        self.movable(from).filter(helps).min_by_key(|vcpu| {
             let leaves_home = vcpu.home.is_some_and(|home| home != node);
             (self.has_sibling(vcpu, to), leaves_home, Reverse(waited(vcpu)))
         })

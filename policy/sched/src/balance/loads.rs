@@ -85,6 +85,17 @@ impl<'a> Loads<'a> {
     }
 }
 
+/// Does a vCPU wait, and has it waited for so long, or got so much less than it wanted lately, that a move to a better
+/// place is worth its caches? Many short waits beside a busy neighbour count as one long one.
+pub const fn is_due(vcpu: &VcpuFacts, wait_ticks: u64, unfair_permille: u16) -> bool {
+    match vcpu.activity {
+        Activity::Waiting { ticks } => {
+            ticks >= wait_ticks || vcpu.served_permille.saturating_add(unfair_permille) < 1_000
+        }
+        Activity::Running | Activity::Blocked => false,
+    }
+}
+
 /// Ticks that a vCPU has waited: none if it does not wait.
 pub const fn waited(vcpu: &VcpuFacts) -> u64 {
     match vcpu.activity {

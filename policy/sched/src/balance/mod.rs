@@ -16,7 +16,7 @@ mod service;
 #[cfg(test)]
 mod tests;
 
-pub use even::{MAX_MOVES, rebalance};
+pub use even::{MAX_MOVES, rebalance, rebalance_between, rebalance_node};
 pub use place::place_vm;
 pub use pull::pull_for_idle;
 pub use service::ServiceHistory;
@@ -111,13 +111,14 @@ pub enum Reason {
 /// How hesitant the balancer is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Caution {
-    /// A vCPU changes harts inside its node only after waiting for so many ticks.
+    /// A vCPU changes harts inside its node only after waiting for so many ticks, or when it was served badly lately.
     pub local_wait_ticks: u64,
-    /// A vCPU leaves its node only after waiting for so many ticks.
+    /// A vCPU leaves its node only after waiting for so many ticks, or when it was served very badly lately.
     pub remote_wait_ticks: u64,
-    /// vCPUs of one node take turns when their service differs by more than this many thousandths.
+    /// vCPUs of one node take turns when their service differs by more than this many thousandths; one that got less
+    /// than it wanted by more than this was served badly.
     pub local_unfair_permille: u16,
-    /// vCPUs of different nodes take turns when their service differs by more than this many thousandths.
+    /// The same between nodes.
     pub remote_unfair_permille: u16,
 }
 

@@ -2,22 +2,24 @@
 
 use addr::CpuIndex;
 
-use super::loads::waited;
-use super::{Activity, Caution, Move, Reason, Snapshot, VcpuFacts};
+use super::loads::{is_due, waited};
+use super::{Caution, Move, Reason, Snapshot, VcpuFacts};
 
 /// What the idle hart `idle` may take over: the vCPU that has waited longest on the nearest node where one has waited
-/// long enough. Allocates nothing.
+/// long enough, now or in sum. Allocates nothing.
 #[must_use]
 pub fn pull_for_idle(snapshot: &Snapshot<'_>, caution: &Caution, idle: CpuIndex) -> Option<Move> {
     let node = snapshot.harts.get(idle.index()).filter(|hart| hart.is_online)?.node;
     let cost = |vcpu: &VcpuFacts| {
         let from = snapshot.harts.get(vcpu.hart.index())?.node;
         let is_local = from == node;
-        let needed = if is_local { caution.local_wait_ticks } else { caution.remote_wait_ticks };
-        let is_waiting = matches!(vcpu.activity, Activity::Waiting { ticks } if ticks >= needed);
+        let is_due = match is_local {
+            true => is_due(vcpu, caution.local_wait_ticks, caution.local_unfair_permille),
+            false => is_due(vcpu, caution.remote_wait_ticks, caution.remote_unfair_permille),
+        };
         // Coming home counts as near, wherever it comes from.
         let distance = if vcpu.home == Some(node) { 0 } else { (snapshot.distance)(from, node) };
-        (is_waiting && vcpu.hart != idle).then_some((is_local, distance))
+        (is_due && vcpu.hart != idle).then_some((is_local, distance))
     };
     let candidates = snapshot.vcpus.iter().filter_map(|vcpu| Some((vcpu, cost(vcpu)?)));
     let (vcpu, _) = candidates

@@ -100,6 +100,17 @@ fn an_idle_hart_leaves_running_blocked_and_fresh_vcpus_alone() {
 }
 
 #[test]
+fn many_short_waits_count_as_a_long_one() {
+    let harts = harts(&[2]);
+    let mut vcpus = [vcpu(0, 0, 1, Activity::Waiting { ticks: 1 }), vcpu(1, 0, 1, Activity::Running)];
+    vcpus[0].served_permille = 500;
+    let pulled = pull_for_idle(&snapshot(&harts, &vcpus), &Caution::new(HZ), CpuIndex(0)).unwrap();
+    assert_eq!(pulled.entity.vm, VmId(0));
+    let moves = rebalance(&snapshot(&harts, &vcpus), &Caution::new(HZ));
+    assert_eq!((moves.len(), moves[0].reason), (1, Reason::Even));
+}
+
+#[test]
 fn loads_are_evened_until_they_differ_by_less_than_one_vcpu() {
     let harts = harts(&[2]);
     let vcpus =

@@ -1,0 +1,25 @@
+//! The monitor's policies on synthetic machines of any size.
+//!
+//! The policy crates are sans-I/O, so the scheduler that is measured here at 1,024 harts is byte for byte the one that
+//! runs in the monitor. What is synthetic is the rest: vCPUs are programs of "run so long, sleep so long", time goes in
+//! steps, moving a vCPU takes effect at the next step and costs nothing.
+//!
+//! # Key types
+//! - [`Machine`]: nodes of harts, each with a `sched::RunQueue`; [`Machine::run`] lets time pass, balancing as the
+//!   monitor does.
+//! - [`Program`]: what a vCPU does.
+//! - [`Report`]: how fairly it went, who waited, which harts idled for nothing, what moved.
+//! - [`scenario`]: the standard questions.
+//!
+//! # Tests
+//! `tests/fairness.rs`: the promises of the crate `sched` on whole machines.
+#![forbid(unsafe_code)]
+
+mod machine;
+mod report;
+pub mod scenario;
+mod vcpu;
+
+pub use machine::{Machine, TICKS_PER_MS};
+pub use report::Report;
+pub use vcpu::Program;

@@ -1,0 +1,69 @@
+//! How it went.
+
+use std::collections::BTreeMap;
+
+use sched::balance::Reason;
+
+use crate::machine::TICKS_PER_MS;
+use crate::vcpu::{Program, Vcpu};
+
+/// Figures of one run.
+#[derive(Clone, Debug, Default)]
+pub struct Report {
+    /// Harts of the machine.
+    pub harts: usize,
+    /// vCPUs that compute without pause.
+    pub computing: usize,
+    /// Share of a hart that the worst-served computing vCPU got, in thousandths of what the average one got.
+    pub worst_permille: u64,
+    /// The same of the best-served one.
+    pub best_permille: u64,
+    /// Jain's fairness index of the computing vCPUs' service, in thousandths: 1,000 if all are served alike.
+    pub jain_permille: u64,
+    /// Hart time used, in thousandths.
+    pub busy_permille: u64,
+    /// Hart time idle while somebody waited somewhere, in thousandths.
+    pub wasted_permille: u64,
+    /// Longest time from a wake-up to running, in microseconds.
+    pub worst_wake_us: u64,
+    /// Moves by reason.
+    pub moves: BTreeMap<Reason, u64>,
+}
+
+impl Report {
+    pub(crate) fn new(
+        vcpus: &[Vcpu],
+        harts: usize,
+        ticks: u64,
+        wasted_ticks: u64,
+        moves: BTreeMap<Reason, u64>,
+    ) -> Self {
+        let hart_ticks = (ticks * harts as u64).max(1);
+        // By weight: with equal service per weight, all are served alike.
+        let per_weight = |vcpu: &Vcpu| vcpu.ran_ticks as f64 / f64::from(vcpu.weight);
+        let computing: Vec<f64> =
+            vcpus.iter().filter(|vcpu| vcpu.program == Program::Compute).map(per_weight).collect();
+        let count = computing.len().max(1) as f64;
+        let sum: f64 = computing.iter().sum();
+        let squares: f64 = computing.iter().map(|service| service * service).sum();
+        let mean = (sum / count).max(f64::MIN_POSITIVE);
+        let permille = |part: f64| (part * 1_000.0).round() as u64;
+        Self {
+            harts,
+            computing: computing.len(),
+            worst_permille: permille(computing.iter().copied().fold(f64::INFINITY, f64::min) / mean),
+            best_permille: permille(computing.iter().copied().fold(0.0, f64::max) / mean),
+            jain_permille: permille(sum * sum / (count * squares).max(f64::MIN_POSITIVE)),
+            busy_permille: vcpus.iter().map(|vcpu| vcpu.ran_ticks).sum::<u64>() * 1_000 / hart_ticks,
+            wasted_permille: wasted_ticks * 1_000 / hart_ticks,
+            worst_wake_us: vcpus.iter().map(|vcpu| vcpu.worst_wake_ticks).max().unwrap_or(0) * 1_000 / TICKS_PER_MS,
+            moves,
+        }
+    }
+
+    /// All moves.
+    #[must_use]
+    pub fn moved(&self) -> u64 {
+        self.moves.values().sum()
+    }
+}
