@@ -1,0 +1,64 @@
+//! Where the programs are that a machine boots: the monitor and the probe that `./x build` makes, the guests that
+//! `./x image` keeps in the cache.
+
+use std::path::{Path, PathBuf};
+
+use crate::LabError;
+
+/// Names the monitor's image where it is not the one that this tree built.
+pub const MONITOR_VARIABLE: &str = "MIRRORBALL_MONITOR";
+/// Names the probe guest where it is not the one that this tree built.
+pub const PROBE_VARIABLE: &str = "MIRRORBALL_PROBE";
+
+/// Where bare-metal programs lie in the target folder.
+const BARE: &str = "riscv64imac-unknown-none-elf/monitor";
+
+/// The monitor's image.
+///
+/// # Errors
+/// [`LabError::Missing`] if it has not been built.
+pub fn monitor() -> Result<PathBuf, LabError> {
+    built(MONITOR_VARIABLE, "monitor.bin")
+}
+
+/// The probe guest.
+///
+/// # Errors
+/// [`LabError::Missing`] if it has not been built.
+pub fn probe() -> Result<PathBuf, LabError> {
+    built(PROBE_VARIABLE, "probe.bin")
+}
+
+/// A file of the cache, as `kernel/Image`.
+///
+/// # Errors
+/// [`LabError::Missing`] if it has not been made.
+pub fn cached(name: &str) -> Result<PathBuf, LabError> {
+    let path = config::cache_dir().map(|cache| cache.join(name)).unwrap_or_default();
+    existing(path, "./x image")
+}
+
+/// A program built by this tree, or named by the environment.
+///
+/// # Errors
+/// [`LabError::Missing`] if it has not been built.
+pub fn built(variable: &str, name: &str) -> Result<PathBuf, LabError> {
+    if let Some(path) = std::env::var_os(variable).filter(|path| !path.is_empty()) {
+        return existing(path.into(), "./x build");
+    }
+    existing(target_dir().join(BARE).join(name), "./x build")
+}
+
+/// The folder that cargo builds this tree into: where the running program lies, as far as that can be told.
+pub fn target_dir() -> PathBuf {
+    if let Some(dir) = std::env::var_os("CARGO_TARGET_DIR").filter(|dir| !dir.is_empty()) {
+        return dir.into();
+    }
+    let program = std::env::current_exe().unwrap_or_default();
+    let above = program.ancestors().find(|dir| dir.join(BARE).is_dir());
+    above.map_or_else(|| Path::new(env!("CARGO_MANIFEST_DIR")).join("../../target"), Path::to_owned)
+}
+
+fn existing(path: PathBuf, maker: &'static str) -> Result<PathBuf, LabError> {
+    if path.is_file() { Ok(path) } else { Err(LabError::Missing { path, maker }) }
+}

@@ -1,0 +1,72 @@
+//! What can go wrong in the lab.
+
+use std::io;
+use std::path::PathBuf;
+
+use machine::{ClientError, LaunchError, WaitError};
+use thiserror::Error;
+
+/// Why an experiment has no result.
+#[derive(Debug, Error)]
+pub enum LabError {
+    /// There is no experiment of this name.
+    #[error("there is no experiment {name:?}; `mirrorball bench list` names them")]
+    Unknown {
+        /// The name asked for.
+        name: String,
+    },
+    /// A program or guest has not been made yet.
+    #[error("{path} is not there: run `{maker}`")]
+    Missing {
+        /// What is missing.
+        path: PathBuf,
+        /// What makes it.
+        maker: &'static str,
+    },
+    /// A name that cannot be one: a mistake in the experiment.
+    #[error("{text:?} cannot be a name here")]
+    BadName {
+        /// The text.
+        text: String,
+    },
+    /// The machine did not start.
+    #[error(transparent)]
+    Launch(#[from] LaunchError),
+    /// The machine did not answer as it should.
+    #[error(transparent)]
+    Client(#[from] ClientError),
+    /// Something did not happen in time.
+    #[error("{error}\n{log}")]
+    Wait {
+        /// What.
+        error: WaitError,
+        /// The end of the machine's log.
+        log: String,
+    },
+    /// A file or process cannot be used.
+    #[error("{what}: {source}")]
+    Io {
+        /// What was tried.
+        what: String,
+        /// Why it failed.
+        source: io::Error,
+    },
+    /// A guest did not measure what it was to measure.
+    #[error("{experiment}: {reason}\nits console:\n{console}")]
+    Guest {
+        /// What was to be measured.
+        experiment: String,
+        /// Why it was not.
+        reason: String,
+        /// What the guest said.
+        console: String,
+    },
+}
+
+impl LabError {
+    /// An error of the operating system, with what was tried.
+    pub fn io(what: impl Into<String>) -> impl FnOnce(io::Error) -> Self {
+        let what = what.into();
+        move |source| Self::Io { what, source }
+    }
+}

@@ -1,0 +1,7 @@
+//! Experiments on the emulated machine.
+mod error;
+
+pub mod artifacts;
+pub mod rig;
+
+pub use error::LabError;

@@ -1,0 +1,81 @@
+//! Tests of the whole system: emulated machines of many shapes, the monitor on them, probe guests and Debian in VMs.
+//!
+//! Each test boots a machine of its own with [`lab::rig`] and talks to its monitor as any client does. Nothing here
+//! waits for a time to pass: tests wait for events, console text and states, and every wait has a watchdog.
+//! `./x test` runs them one at a time, as an emulated machine uses every core that there is. They need what `./x build`
+//! and `./x image` make.
+//!
+//! | file | what |
+//! | --- | --- |
+//! | `probes` | one behaviour after the other from inside, on machines and VMs of many shapes |
+//! | `attacks` | guests that attack or fail, each stopped with its reason while a neighbour computes |
+//! | `lifecycle` | VMs that come and go, and their memory |
+//! | `linux` | Debian's kernel to user space, on all shapes; overcommitted; with disks and networks |
+//!
+//! Here: what they share.
+#![forbid(unsafe_code)]
+
+use control::{StopReason, VmSpec};
+use lab::rig::{Ended, Running, probe_vm};
+
+/// Unwraps with the whole message.
+///
+/// # Panics
+/// If it is an error: that is what a test does.
+#[track_caller]
+pub fn ok<T, E: std::fmt::Display>(result: Result<T, E>) -> T {
+    match result {
+        Ok(value) => value,
+        Err(error) => panic!("{error}"),
+    }
+}
+
+/// A VM with the probe guest.
+#[track_caller]
+#[must_use]
+pub fn probe(name: &str, vcpus: u16, cmdline: &str) -> VmSpec {
+    ok(probe_vm(name, vcpus, 64, cmdline))
+}
+
+/// Asserts that a probe guest ran to its end and found nothing wrong.
+#[track_caller]
+pub fn assert_passed(ended: &Ended) {
+    let verdict = ended.console.lines().find(|line| line.starts_with("PROBES passed="));
+    let failures: Vec<_> = ended.console.lines().filter(|line| line.contains("FAILED")).collect();
+    let name = &ended.summary.name;
+    assert!(
+        verdict.is_some_and(|line| line.trim_end().ends_with("failed=0")),
+        "{name}: {failures:?}; it stopped: {:?}; its console:\n{}",
+        ended.summary.reason,
+        ended.console
+    );
+    assert_eq!(ended.summary.reason, Some(StopReason::PowerOff), "{name}");
+}
+
+/// Asserts that no page was lost, and that as much memory is free as `before`, but for what the monitor's heap keeps.
+#[track_caller]
+pub fn assert_all_returned(machine: &Running, before: u64) {
+    /// Heap that the monitor takes in blocks of 2 MiB and keeps for the next VM.
+    const KEPT: u64 = 8 << 20;
+    let after = ok(machine.free_bytes());
+    assert!(after + KEPT >= before, "{before} bytes were free, now only {after}");
+    assert_eq!(ok(machine.lost_pages()), 0, "pages did not come back");
+}
+
+/// The checksum that the probe guest prints after so many rounds of `figure=checksum`.
+#[must_use]
+pub fn checksum(rounds: u64) -> String {
+    const WORDS: usize = (1 << 20) / 8;
+    let (mut state, mut sum) = (0x9e37_79b9_7f4a_7c15_u64, 0_u64);
+    let mut words = vec![0; WORDS];
+    for _ in 0..rounds {
+        for word in &mut words {
+            state ^= state << 13;
+            state ^= state >> 7;
+            state ^= state << 17;
+            *word = state;
+        }
+        sum = words.iter().fold(sum, |sum, word| sum.rotate_left(5) ^ word);
+    }
+    format!("CHECKSUM {sum:#018x} {rounds}")
+}

@@ -1,0 +1,116 @@
+//! VMs that come and go while the machine runs, and their memory.
+
+use control::{ControlError, StopReason, VmState};
+use lab::rig::{Rig, Running};
+use machine::ClientError;
+use system_tests::{assert_all_returned, checksum, ok, probe};
+
+fn machine(name: &str) -> Running {
+    ok(ok(ok(Rig::new(name, 2, 512)).with_probe()).boot())
+}
+
+#[track_caller]
+fn refusal<T>(result: Result<T, ClientError>) -> ControlError {
+    match result {
+        Err(ClientError::Refused(error)) => error,
+        Err(other) => panic!("not a refusal: {other}"),
+        Ok(_) => panic!("it was not refused"),
+    }
+}
+
+#[test]
+fn a_vm_is_made_started_paused_resumed_killed_and_forgotten() {
+    let machine = machine("life");
+    let client = machine.client();
+    let before = ok(machine.free_bytes());
+    let spec = probe("vm", 2, "figure=spin n=1000000000");
+    let name = &spec.name;
+    ok(client.create_vm(spec.clone()));
+    assert_eq!(ok(client.vm(name)).state, VmState::Stopped);
+    assert!(matches!(refusal(client.create_vm(spec.clone())), ControlError::VmExists { .. }));
+    assert!(matches!(refusal(client.pause_vm(name)), ControlError::BadState { .. }));
+    ok(client.start_vm(name));
+    ok(machine.wait_text(name, "SPINNING"));
+    assert!(matches!(refusal(client.start_vm(name)), ControlError::BadState { .. }));
+    assert!(matches!(refusal(client.destroy_vm(name)), ControlError::BadState { .. }));
+    ok(client.pause_vm(name));
+    assert_eq!(ok(client.vm(name)).state, VmState::Paused);
+    let first = ok(client.vm_stats(name));
+    let second = ok(client.vm_stats(name));
+    for (before, after) in first.vcpus.iter().zip(&second.vcpus) {
+        assert_eq!(before.run_ticks, after.run_ticks, "a paused vCPU runs");
+    }
+    ok(client.resume_vm(name));
+    assert_eq!(ok(client.vm(name)).state, VmState::Running);
+    ok(client.kill_vm(name));
+    let stopped = ok(client.vm(name));
+    assert_eq!((stopped.state, stopped.reason), (VmState::Stopped, Some(StopReason::Killed)));
+    ok(client.start_vm(name));
+    ok(client.kill_vm(name));
+    ok(client.destroy_vm(name));
+    assert!(matches!(refusal(client.vm_stats(name)), ControlError::UnknownVm { .. }));
+    assert_all_returned(&machine, before);
+}
+
+#[test]
+fn memory_is_taken_as_it_is_touched_and_comes_back() {
+    let machine = machine("memory");
+    let before = ok(machine.free_bytes());
+    for round in 0..3 {
+        let mut spec = probe(&format!("touch-{round}"), 1, "figure=touch n=64");
+        spec.memory_mib = 256;
+        ok(machine.start(&spec));
+        ok(machine.wait_text(&spec.name, "TOUCHED 64"));
+        let pages: u64 = ok(machine.client().vm(&spec.name)).resident.iter().map(|node| node.guest_pages()).sum();
+        assert!((64 << 8..96 << 8).contains(&pages), "{pages} pages are behind 64 MiB that were touched");
+        ok(machine.client().kill_vm(&spec.name));
+        ok(machine.client().destroy_vm(&spec.name));
+        assert_all_returned(&machine, before);
+    }
+}
+
+/// Pages that a guest reports free go back at once.
+#[test]
+fn pages_reported_free_come_back() {
+    let machine = machine("reporting");
+    let ended = ok(machine.run(&probe("vm", 1, "probe=reporting")));
+    assert!(ended.console.contains("PROBE reporting ok"), "{}", ended.console);
+    assert!(ended.stats.pages_returned >= 512, "{} pages came back", ended.stats.pages_returned);
+}
+
+#[test]
+fn neighbours_do_not_notice_that_others_come_and_go() {
+    let machine = machine("churn");
+    let neighbour = probe("neighbour", 1, "figure=checksum n=30");
+    ok(machine.start(&neighbour));
+    for round in 0..6 {
+        let spec = probe(&format!("guest-{round}"), 4, "figure=touch n=16");
+        ok(machine.start(&spec));
+        ok(machine.wait_text(&spec.name, "IDLE"));
+        ok(machine.client().kill_vm(&spec.name));
+        ok(machine.client().destroy_vm(&spec.name));
+    }
+    let ended = ok(machine.end_of(&neighbour.name));
+    assert!(ended.console.contains(&checksum(30)), "{}", ended.console);
+}
+
+/// Three times more vCPUs than harts, all computing: each gets its share.
+#[test]
+fn overcommitted_harts_are_shared_fairly() {
+    let machine = machine("fair");
+    let specs: Vec<_> = (0..6).map(|vm| probe(&format!("vm-{vm}"), 1, "figure=spin n=100000000")).collect();
+    for spec in &specs {
+        ok(machine.start(spec));
+    }
+    for spec in &specs {
+        ok(machine.wait_text(&spec.name, "SPINNING"));
+    }
+    let run = |spec: &control::VmSpec| ok(machine.client().vm_stats(&spec.name)).vcpus[0].run_ticks;
+    let before: Vec<_> = specs.iter().map(run).collect();
+    // Another guest's work is the measure of time.
+    let ended = ok(machine.run(&probe("clock", 1, "figure=checksum n=30")));
+    assert!(ended.console.contains(&checksum(30)));
+    let spent: Vec<_> = specs.iter().zip(&before).map(|(spec, before)| run(spec) - before).collect();
+    let (least, most) = (spent.iter().min().copied().unwrap_or(0), spent.iter().max().copied().unwrap_or(0));
+    assert!(least * 2 >= most, "uneven shares: {spent:?}");
+}

@@ -1,0 +1,82 @@
+//! The probe guest's checks, in VMs of many shapes on machines of many shapes.
+
+use config::MachineInterrupts;
+use control::{Interrupts, Pages, VmSpec};
+use lab::rig::{Rig, Running};
+use system_tests::{assert_all_returned, assert_passed, ok, probe};
+
+fn rig(name: &str, harts: u16) -> Rig {
+    ok(ok(Rig::new(name, harts, 512)).with_probe())
+}
+
+fn all_checks(machine: &Running, spec: &VmSpec) {
+    assert_passed(&ok(machine.run(spec)));
+}
+
+/// One, two and eight vCPUs: fewer than harts, as many, and four times more.
+fn every_size(machine: &Running) {
+    let before = ok(machine.free_bytes());
+    for vcpus in [1, 2, 8] {
+        all_checks(machine, &probe(&format!("vcpus-{vcpus}"), vcpus, ""));
+    }
+    assert_all_returned(machine, before);
+}
+
+#[test]
+fn on_a_machine_with_guest_interrupt_files() {
+    let machine = ok(rig("aia", 2).boot());
+    every_size(&machine);
+    all_checks(&machine, &VmSpec { interrupts: Interrupts::Plic, ..probe("plic", 2, "") });
+    all_checks(&machine, &VmSpec { pages: Pages::Base, ..probe("base-pages", 2, "") });
+}
+
+#[test]
+fn on_a_machine_with_a_plic_only() {
+    let machine = ok(rig("plic", 2).hardware(|hardware| hardware.interrupts = MachineInterrupts::Plic).boot());
+    every_size(&machine);
+}
+
+#[test]
+fn on_a_machine_without_guest_interrupt_files() {
+    let aia = MachineInterrupts::Aia { guest_files: 0 };
+    let machine = ok(rig("no-files", 2).hardware(|hardware| hardware.interrupts = aia).boot());
+    every_size(&machine);
+}
+
+#[test]
+fn on_the_largest_cpu() {
+    let machine = ok(rig("max", 2).hardware(|hardware| hardware.cpu = "max".into()).boot());
+    every_size(&machine);
+}
+
+#[test]
+fn on_one_hart() {
+    let machine = ok(rig("one-hart", 1).boot());
+    every_size(&machine);
+}
+
+#[test]
+fn on_two_uneven_nodes() {
+    let machine = ok(rig("uneven", 1).node(2, 256).boot());
+    every_size(&machine);
+}
+
+#[test]
+fn on_four_nodes() {
+    let machine = ok(rig("four", 2).node(1, 256).node(2, 512).node(1, 128).boot());
+    every_size(&machine);
+}
+
+/// Several VMs at once on fewer harts: registers must not mix.
+#[test]
+fn registers_are_kept_while_vms_share_a_hart() {
+    let machine = ok(rig("shared", 1).boot());
+    let specs: Vec<_> =
+        (0..3).map(|vm| probe(&format!("vm-{vm}"), 2, "probe=fp,vector,timer,wfi-timer,ipi,hsm,memory")).collect();
+    for spec in &specs {
+        ok(machine.start(spec));
+    }
+    for spec in &specs {
+        assert_passed(&ok(machine.end_of(&spec.name)));
+    }
+}
