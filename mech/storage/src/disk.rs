@@ -17,6 +17,9 @@ use crate::ops::{OpId, Ops, op_id};
 use crate::overlay::Overlay;
 use crate::request::{Cursor, Job, JobId, Kind, MountId, MountKey, Outcome, Ready, Request, Status};
 
+/// Most sectors of a disk: 16 TiB. Bounds the top of the indices (2 MiB).
+pub const MAX_SECTORS: u64 = 1 << 35;
+
 /// One disk of the machine: its cache, its virtual disks and their pending requests.
 ///
 /// Nothing here is shared between disks, so each has a lock of its own. Every call does a bounded amount of work.
@@ -66,7 +69,7 @@ pub(crate) enum Stop {
 }
 
 impl SharedDisk {
-    /// A disk of `capacity_sectors`, with at most `cache_pages` pages of cache. Partitions that do not lie on it are
+    /// A disk of `capacity_sectors`, of which at most [`MAX_SECTORS`] are used, with at most `cache_pages` pages of cache. Partitions that do not lie on it are
     /// left out.
     #[must_use]
     pub fn new(
@@ -76,8 +79,7 @@ impl SharedDisk {
         mut partitions: Vec<Partition>,
         cache_pages: u64,
     ) -> Self {
-        // The last block's end must not wrap.
-        let capacity = capacity_sectors.min(u64::MAX >> 12);
+        let capacity = capacity_sectors.min(MAX_SECTORS);
         let fits = |part: &Partition| part.first_sector.checked_add(part.sectors).is_some_and(|end| end <= capacity);
         partitions.retain(fits);
         Self {

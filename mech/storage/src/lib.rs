@@ -1,9 +1,9 @@
 //! The machine's disks as VMs share them: disk cache, copy-on-write overlays, exclusive mounts, partitions.
 //!
 //! # Key types
-//! - [`SharedDisk`]: one disk of the machine. A B-tree from ranges of blocks to machine pages caches it for all VMs;
+//! - [`SharedDisk`]: one disk of the machine. A tree from ranges of blocks to machine pages caches it for all VMs;
 //!   each block is read once, whoever asks for it, and however many do while it is read.
-//! - [`Mode`]: what a VM has of a disk or partition. *Copy-on-write*: a second B-tree with that VM's modified blocks,
+//! - [`Mode`]: what a VM has of a disk or partition. *Copy-on-write*: a second tree with that VM's modified blocks,
 //!   in memory, gone with the VM (Disco, section 4.2.2). *Persistent*: written through, exclusively. *Read-only*.
 //! - [`Request`], [`Outcome`], [`Ready`]: a request is finished at once or goes on when the machine's disk has
 //!   answered. [`SharedDisk::on_io_complete`] does no guest work: it makes requests ready, and
@@ -26,7 +26,7 @@
 //!
 //! # Limits
 //! Reads of whole blocks of 4 KiB only: one bad sector makes its block unreadable. Cached pages are copied to guests,
-//! not yet mapped into them.
+//! not yet mapped into them. Disks beyond 16 TiB are cut.
 //!
 //! # Locking
 //! None inside; one lock per [`SharedDisk`]. No call does unbounded work: long requests come back as
@@ -61,7 +61,7 @@ pub use contract::{
     BLOCK, BadGuestMemory, Context, DiskIo, GuestCopy, IoRefused, IoToken, MAX_OP_BLOCKS, PageStore, Piece, SECTOR,
     SECTORS_PER_BLOCK, Segments,
 };
-pub use disk::SharedDisk;
+pub use disk::{MAX_SECTORS, SharedDisk};
 pub use metrics::DiskMetrics;
 pub use mount::{Mode, MountError, MountSpec};
 pub use request::{Kind, MountId, Outcome, Ready, Request, Status};

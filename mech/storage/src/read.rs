@@ -109,7 +109,11 @@ impl SharedDisk {
             return copied.map(|()| portion.count).map_err(|_| Stop::End(Status::IoError));
         }
         let base = self.base_page(job, portion.block, ctx)?;
-        copy_mixed(job, portion, private, base, segments, guest)
+        if private.valid & wanted != 0 {
+            return copy_mixed(job, portion, private, base, segments, guest);
+        }
+        let copied = job.cursor.fill(segments, guest, sector_addr(base, portion.offset), portion.count * SECTOR);
+        copied.map(|()| portion.count).map_err(|_| Stop::End(Status::IoError))
     }
 
     fn private_view(&self, job: &Job, block: u64) -> View {
