@@ -21,7 +21,25 @@ pub fn run(context: &Context, json: bool) -> Result<(), Failure> {
             output.table(&table)?;
         }
     }
-    Ok(())
+    isa_lines(&view).iter().try_for_each(|line| output.line(line))
+}
+
+/// ISAs are long, and most harts have the same one: a line for each that occurs, with its harts.
+fn isa_lines(view: &InfoView) -> Vec<String> {
+    let mut harts_by_isa: Vec<(&str, Vec<u16>)> = Vec::new();
+    for hart in &view.harts {
+        match harts_by_isa.iter_mut().find(|(isa, _)| *isa == hart.isa) {
+            Some((_, harts)) => harts.push(hart.index),
+            None => harts_by_isa.push((&hart.isa, vec![hart.index])),
+        }
+    }
+    let is_only = harts_by_isa.len() == 1;
+    let line = |(isa, harts): &(&str, Vec<u16>)| {
+        let list = harts.iter().map(ToString::to_string).collect::<Vec<_>>().join(" ");
+        let whose = if is_only { "all harts".to_owned() } else { format!("harts {list}") };
+        format!("\nISA of {whose}: {}", harmless(isa))
+    };
+    harts_by_isa.iter().map(line).collect()
 }
 
 fn nodes(view: &InfoView) -> Table {
@@ -41,7 +59,7 @@ fn nodes(view: &InfoView) -> Table {
 }
 
 fn harts(view: &InfoView) -> Table {
-    let mut table = Table::new(&["HART", ">SBI ID", ">NODE", "STATE", ">GUEST FILES", "ISA"]);
+    let mut table = Table::new(&["HART", ">SBI ID", ">NODE", "STATE", ">GUEST FILES"]);
     for hart in &view.harts {
         table.row([
             hart.index.to_string().into(),
@@ -49,7 +67,6 @@ fn harts(view: &InfoView) -> Table {
             hart.node.to_string().into(),
             if hart.online { "online" } else { "offline" }.into(),
             hart.guest_files.to_string().into(),
-            harmless(&hart.isa).into(),
         ]);
     }
     table

@@ -70,6 +70,11 @@ pub fn seconds(value: f64) -> String {
     duration(Duration::try_from_secs_f64(value).unwrap_or_default())
 }
 
+/// As [`seconds`], without fractions: `7 s`, `4:05`.
+pub fn whole_seconds(value: f64) -> String {
+    if value < 60.0 { format!("{:.0} s", value.max(0.0).trunc()) } else { seconds(value) }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -104,5 +109,6 @@ mod tests {
         let values = [0.0, 0.1234, 12.34, 245.0, 3723.0, 183_600.0, f64::NAN];
         let texts = ["0.000 s", "0.123 s", "12.3 s", "4:05", "1:02:03", "2d 3h", "0.000 s"];
         assert_eq!(values.map(seconds), texts);
+        assert_eq!([0.9, 59.99, 60.0].map(whole_seconds), ["0 s", "59 s", "1:00"]);
     }
 }

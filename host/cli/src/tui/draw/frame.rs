@@ -48,9 +48,11 @@ fn draw_banner(frame: &mut Frame<'_>, area: Rect, app: &App) {
 
 fn machine_text(view: &MachineView) -> String {
     let running = view.vms.iter().filter(|vm| vm.state == "running").count();
-    let up = units::seconds(view.clock_s.trunc());
-    let (nodes, harts, vms) = (view.nodes.len(), view.harts.len(), view.vms.len());
-    format!(" mirrorball {}  {nodes} nodes {harts} harts  {running}/{vms} VMs  up {up}", view.machine)
+    let up = units::whole_seconds(view.clock_s);
+    let count = |number: usize, what: &str| format!("{number} {what}{}", if number == 1 { "" } else { "s" });
+    let (nodes, harts) = (count(view.nodes.len(), "node"), count(view.harts.len(), "hart"));
+    let vms = view.vms.len();
+    format!(" mirrorball {}  {nodes} {harts}  {running}/{vms} VMs  up {up}", view.machine)
 }
 
 fn interval(app: &App) -> String {

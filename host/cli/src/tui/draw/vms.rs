@@ -110,7 +110,7 @@ fn cell(vm: &VmView, id: Id, theme: Theme) -> CellText {
         Id::Exits => (when_known(units::rate(rates.exits_per_s)), plain),
         Id::Resident => (units::bytes(vm.resident_bytes), plain),
         Id::Memory => (units::bytes(vm.memory_bytes), theme.dim()),
-        Id::Uptime => (units::seconds(vm.uptime_s.trunc()).replace(".0 s", " s"), plain),
+        Id::Uptime => (units::whole_seconds(vm.uptime_s), plain),
         Id::Resets => (vm.resets.to_string(), if vm.resets > 0 { theme.tone(Tone::Notice) } else { theme.dim() }),
         Id::Disk => (when_known(units::bytes(rates.disk_bytes_per_s as u64)), plain),
         Id::Net => (when_known(units::bytes(rates.net_bytes_per_s as u64)), plain),
