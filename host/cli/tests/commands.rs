@@ -253,6 +253,15 @@ fn a_wrong_description_is_refused() {
 }
 
 #[test]
+fn experiments_are_listed() {
+    let fixture = Fixture::empty();
+    assert!(fixture.run(&["bench", "list"]).out().contains("exits"));
+    assert!(fixture.run(&["bench", "list", "--json"]).json()[0]["summary"].is_string());
+    let unknown = fixture.run(&["bench", "nonsense"]);
+    assert_eq!((unknown.status(), unknown.err().contains("bench list")), (2, true), "{}", unknown.err());
+}
+
+#[test]
 fn completions_are_printed() {
     let fixture = Fixture::empty();
     for shell in ["bash", "zsh", "fish"] {

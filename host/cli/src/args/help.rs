@@ -133,6 +133,15 @@ monitor took. Exit status 1 if a command fails or a sum differs.
 Example:
   mirrorball demo examples/demo.toml --exec mirrorball-build --reference reference.txt";
 
+pub const BENCH: &str = "\
+Each experiment boots machines of its own and counts instructions, never time, so it may run beside other work. The \
+report gives every figure with its target, what peers reach, and what it is made of.
+
+Examples:
+  mirrorball bench list
+  mirrorball bench exits --quick
+  mirrorball bench exits --json > exits.json";
+
 pub const COMPLETION: &str = "\
 Examples:
   source <(mirrorball completion bash)

@@ -91,6 +91,9 @@ pub enum Command {
     /// Run one command in all VMs of a machine and compare the results
     #[command(after_help = help::DEMO)]
     Demo(Box<Demo>),
+    /// Measure what the monitor costs, in instructions and exits
+    #[command(after_help = help::BENCH)]
+    Bench(Bench),
     /// Own an emulated machine; `run` and `demo` start this
     #[command(hide = true)]
     Supervise(Supervise),
@@ -312,6 +315,19 @@ pub struct Demo {
     pub json: Json,
     #[command(flatten)]
     pub launch: Launch,
+}
+
+/// `bench`.
+#[derive(Args, Debug)]
+pub struct Bench {
+    /// The experiment; `list` names them
+    #[arg(value_name = "EXPERIMENT")]
+    pub name: String,
+    /// Fewer repetitions: ends within ten minutes on two cores
+    #[arg(long)]
+    pub quick: bool,
+    #[command(flatten)]
+    pub json: Json,
 }
 
 /// `supervise`.

@@ -1,5 +1,6 @@
 //! One module per command.
 
+mod bench;
 mod check;
 mod console;
 mod events;
@@ -49,8 +50,6 @@ impl Context {
 }
 
 /// Does what the command line says.
-///
-/// A new group of commands (as `bench`) is one line here, one in [`Command`] and one module.
 pub fn run(arguments: Arguments) -> Result<ExitCode, Failure> {
     let output = Output::new(arguments.global.color);
     let context = Context { global: arguments.global, output };
@@ -75,6 +74,7 @@ pub fn run(arguments: Arguments) -> Result<ExitCode, Failure> {
         Command::Destroy(args) => vm::destroy(&context, &args.vm),
         Command::Put(args) => put::run(&context, &args),
         Command::Shutdown(args) => shutdown::run(&context, &args),
+        Command::Bench(args) => bench::run(&context, &args),
         Command::Supervise(args) => supervise::run(&args),
         Command::Version(args) => version::run(&context, args.json),
         Command::Completion { shell } => completion(&context, shell),
