@@ -335,7 +335,9 @@ impl VsState {
             vsatp: 0,
             vstimecmp: u64::MAX,
             senvcfg: 0,
-            scounteren: 0,
+            // Cycle, time and instret are readable in VU-mode, as SBI firmware leaves a hart: Linux without a PMU
+            // driver never writes this register.
+            scounteren: 7,
             sstateen0: 0,
             vsiselect: 0,
             hvictl: 0,

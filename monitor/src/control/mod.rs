@@ -13,12 +13,24 @@ use control::{
     Body, ClientMessage, ControlError, Decoder, EventKind, FrameError, Name, PROTOCOL_VERSION, Reply, Request,
     ServerHello, ServerMessage, VmState,
 };
+use core::sync::atomic::{AtomicBool, Ordering};
 use streams::Streams;
 
 /// Bytes waiting for the port above which streams pause.
 const OUT_LIMIT: usize = 256 << 10;
 /// Bytes taken from the port in one step.
 const CHUNK: usize = 16 << 10;
+
+/// Does a client watch a console? Only then is output worth waking the control hart for.
+static CONSOLES_WATCHED: AtomicBool = AtomicBool::new(false);
+
+/// A VM has printed something.
+#[inline]
+pub fn console_changed() {
+    if CONSOLES_WATCHED.load(Ordering::Relaxed) {
+        crate::machine::wake_control();
+    }
+}
 
 /// The byte stream below.
 pub trait Port {
@@ -51,6 +63,7 @@ impl Server {
     pub fn step(&mut self, port: &mut dyn Port) -> bool {
         let mut is_busy = self.receive(port);
         self.answer_waiting();
+        CONSOLES_WATCHED.store(self.streams.has_console(), Ordering::Relaxed);
         if self.out.len() < OUT_LIMIT {
             let mut produced = Vec::new();
             self.streams.pump(&mut produced);

@@ -42,6 +42,11 @@ impl Streams {
         Ok(())
     }
 
+    /// Is a console open?
+    pub(super) fn has_console(&self) -> bool {
+        self.open.iter().any(|stream| matches!(stream.kind, Kind::Console { .. }))
+    }
+
     pub(super) fn attach_console(&mut self, id: u32, vm: Name, from: u64) -> Result<Reply, ControlError> {
         let range = {
             let mut registry = registry::lock();

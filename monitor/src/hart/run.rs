@@ -51,6 +51,12 @@ fn attend(hart: &Hart, local: &mut HartLocal) {
 
 fn deliver(hart: &Hart, local: &mut HartLocal, message: Message) {
     match message {
+        // Its VM began to end while it was on its way: the call to release it came before it did.
+        Message::Adopt(vcpu) if vcpu.vm.ending().is_some() => {
+            let vm = vcpu.vm.clone();
+            drop(vcpu);
+            vm.vcpu_released();
+        }
         Message::Adopt(vcpu) => {
             let mut vcpu = if vcpu.node() == hart.node { vcpu } else { vcpu.relocate(hart.node) };
             vcpu.arrive(hart, &mut local.tools);

@@ -131,6 +131,21 @@ unsafe fn copy_block(mut dst: *mut u8, mut src: *const u8, mut len: usize) {
                 (dst, src, len) = (dst.add(8), src.add(8), len - 8);
             }
         }
+        // Files of the boot bundle begin at multiples of 4.
+        if (dst as usize | src as usize) % 4 == 0 {
+            while len >= 32 {
+                asm!(
+                    "lw {a}, 0({s})", "lw {b}, 4({s})", "lw {c}, 8({s})", "lw {e}, 12({s})",
+                    "sw {a}, 0({d})", "sw {b}, 4({d})", "sw {c}, 8({d})", "sw {e}, 12({d})",
+                    "lw {a}, 16({s})", "lw {b}, 20({s})", "lw {c}, 24({s})", "lw {e}, 28({s})",
+                    "sw {a}, 16({d})", "sw {b}, 20({d})", "sw {c}, 24({d})", "sw {e}, 28({d})",
+                    s = in(reg) src, d = in(reg) dst,
+                    a = out(reg) _, b = out(reg) _, c = out(reg) _, e = out(reg) _,
+                    options(nostack),
+                );
+                (dst, src, len) = (dst.add(32), src.add(32), len - 32);
+            }
+        }
         while len > 0 {
             dst.write_volatile(src.read_volatile());
             (dst, src, len) = (dst.add(1), src.add(1), len - 1);

@@ -3,11 +3,13 @@
 pub mod devices;
 pub mod direct;
 pub mod disks;
+pub mod gateway;
 pub mod heap;
 pub mod irq;
 pub mod logging;
 pub mod memory;
 pub mod modules;
+pub mod network;
 pub mod node_box;
 
 use crate::{
@@ -76,6 +78,8 @@ pub fn init(description: MachineDescription, bundle: Bundle) {
     DESCRIPTION.call_once(|| description);
     let config = bundle.config;
     CONFIG.call_once(|| config.unwrap_or_else(|| BootConfig::new(default_name())));
+    disks::init();
+    network::init();
 }
 
 fn default_name() -> Name {
@@ -146,7 +150,8 @@ pub fn wake_control() {
 
 /// A device of the machine has interrupted this hart.
 pub fn device_interrupt() {
-    NEEDS_CONTROL.store(true, Ordering::SeqCst);
+    // The interrupt may have come to another hart: a PLIC has no wire from every source to every hart.
+    wake_control();
 }
 
 /// The control hart's duties, one bounded step each: the control port, the lives of VMs, balancing.
@@ -155,7 +160,8 @@ pub fn control_step() {
     if NEEDS_CONTROL.swap(false, Ordering::SeqCst) {
         let mut server = SERVER.lock();
         let server = server.get_or_insert_with(begin);
-        let is_busy = server.step(&mut devices::ControlStream) | registry::lock().step();
+        let is_busy =
+            server.step(&mut devices::ControlStream) | disks::step() | network::step() | registry::lock().step();
         if is_busy {
             NEEDS_CONTROL.store(true, Ordering::SeqCst);
         }

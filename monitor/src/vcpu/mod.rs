@@ -24,7 +24,7 @@ use rv::{
     csr,
     decode::CsrAccess,
     fence,
-    fields::{hstatus, interrupt},
+    fields::{hstatus, interrupt, sstatus},
     world::{self, GuestContext, VsState},
 };
 use sched::Entity;
@@ -160,18 +160,29 @@ impl Vcpu {
         self.reset_to(pc, opaque);
     }
 
-    /// Fresh state at `pc`, as after HSM start or a non-retentive suspend.
+    /// Fresh state at `pc`, as after HSM start.
     pub fn reset_to(&mut self, pc: u64, opaque: u64) {
-        let hstatus = self.context.hstatus;
-        let fast_exits = self.context.fast_exits;
-        self.context = GuestContext::new(pc, u64::from(self.index.0), opaque, fast::fast_exit);
-        self.context.hstatus = hstatus;
-        self.context.fast_exits = fast_exits;
+        self.reset_context(pc, opaque);
         self.vs = VsState::new();
         if self.shared.is_loaded() {
             load_vs(&self.vs, crate::machine::capabilities().features);
         }
         self.units = Units::new();
+    }
+
+    /// Non-retentive suspend: goes on at `pc` with `opaque`, translation and interrupts off. What wakes it up (enabled
+    /// interrupts, the timer) stays as it is. Loaded vCPUs only.
+    pub fn resume_at(&mut self, pc: u64, opaque: u64) {
+        self.reset_context(pc, opaque);
+        suspend_vs();
+    }
+
+    fn reset_context(&mut self, pc: u64, opaque: u64) {
+        let hstatus = self.context.hstatus;
+        let fast_exits = self.context.fast_exits;
+        self.context = GuestContext::new(pc, u64::from(self.index.0), opaque, fast::fast_exit);
+        self.context.hstatus = hstatus;
+        self.context.fast_exits = fast_exits;
     }
 
     /// Settles on hart `hart`: from now on its requests come here.
@@ -415,6 +426,15 @@ fn load_vs(vs: &VsState, features: world::HartFeatures) {
 fn write_hgatp(value: u64) {
     // UNSAFETY and SAFETY: the root is the VM's own G-stage table for this node, which lives as long as the VM.
     unsafe { csr::hgatp::write(value) };
+}
+
+#[expect(unsafe_code)]
+fn suspend_vs() {
+    // UNSAFETY and SAFETY: VS-level registers of the guest that is loaded and asked for this.
+    unsafe {
+        csr::vsatp::write(0);
+        csr::vsstatus::clear(sstatus::SIE);
+    }
 }
 
 #[expect(unsafe_code)]

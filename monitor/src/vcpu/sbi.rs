@@ -169,7 +169,7 @@ fn hart_state(vcpu: &mut Vcpu, fid: usize) -> Next {
                 Ok(0)
             }
             hsm::suspend_type::NON_RETENTIVE => {
-                vcpu.reset_to(start, opaque);
+                vcpu.resume_at(start, opaque);
                 return Next::Wait;
             }
             _ => Err(Error::InvalidParam),

@@ -52,6 +52,7 @@ pub fn check(spec: &VmSpec) -> Result<(), ControlError> {
             what: "AIA for guests: the machine has no guest interrupt files".into(),
         });
     }
+    machine::network::check(spec)?;
     machine::disks::check(spec)
 }
 

@@ -17,7 +17,7 @@ use crate::{
 use addr::{GuestPhysAddr, NodeId, VmId};
 use alloc::{boxed::Box, sync::Arc};
 use console::Console;
-use control::{StopReason, VmSpec};
+use control::{EventKind, StopReason, VmSpec};
 use core::sync::atomic::{AtomicU8, AtomicU32, Ordering};
 use memory::GuestRam;
 use platform::Platform;
@@ -102,6 +102,7 @@ impl Vm {
     /// Output of its console devices.
     pub fn console_output(&self, bytes: &[u8]) {
         self.console.lock().push(bytes);
+        crate::control::console_changed();
     }
 
     /// Ends this life because of `reason`. The first reason counts.
@@ -115,6 +116,10 @@ impl Vm {
     }
 
     fn end(&self, ending: Ending) {
+        if let Ending::Stop(StopReason::GuestFault { device, reason, value, .. }) = &ending {
+            let kind = EventKind::GuestFault { device: device.clone(), reason: reason.clone(), value: *value };
+            crate::trace::record(Some(self.id), kind);
+        }
         self.ending.lock().get_or_insert(ending);
         self.phase.store(Phase::Ending as u8, Ordering::SeqCst);
         self.call_vcpus_back();
@@ -133,6 +138,12 @@ impl Vm {
         let changed = self.phase.compare_exchange(from as u8, to as u8, Ordering::SeqCst, Ordering::SeqCst).is_ok();
         self.call_vcpus_back();
         changed
+    }
+
+    /// Does it end? From then on nothing may begin to use its memory.
+    #[must_use]
+    pub fn is_ending(&self) -> bool {
+        self.phase.load(Ordering::SeqCst) == Phase::Ending as u8
     }
 
     /// Is it paused?

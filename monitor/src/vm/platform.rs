@@ -4,6 +4,8 @@
 //! else is locked under them but the VM's memory.
 
 mod backends;
+mod disk;
+mod net;
 mod slots;
 
 pub use backends::{EntropyPool, HostPorts};
@@ -155,6 +157,11 @@ impl Platform {
     #[must_use]
     pub fn is_idle(&self) -> bool {
         self.slots().all(|(_, slot)| slot.is_idle())
+    }
+
+    /// Unplugs the network: the addresses are free for a next life.
+    pub fn disconnect(&self) {
+        self.slots().for_each(|(_, slot)| slot.disconnect());
     }
 
     /// What went through disks and network.

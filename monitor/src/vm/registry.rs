@@ -269,6 +269,7 @@ impl Record {
         if vm.memory().tear_down_step() {
             return true;
         }
+        vm.platform().disconnect();
         self.life = None;
         self.state = VmState::Stopped;
         self.finish(ending);

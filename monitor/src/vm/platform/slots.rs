@@ -3,6 +3,8 @@
 use super::{
     VmEnv,
     backends::{BalloonPort, ConsolePort, EntropyPool, HostPorts},
+    disk::DiskPort,
+    net::NetSlot,
 };
 use crate::vm::Vm;
 use ::platform::map;
@@ -14,6 +16,7 @@ use spin::Mutex;
 use virtio::{
     Trigger, VirtioMmio,
     balloon::Balloon,
+    block::{Block, BlockStatus, BlockTag},
     console::{Console, PortConfig},
     rng::Rng,
 };
@@ -25,6 +28,10 @@ pub type ConsoleSlot = Locked<Console<ConsolePort>>;
 
 /// A virtio device.
 pub enum Slot {
+    /// Disk.
+    Block(Locked<Block<DiskPort>>),
+    /// Network interface.
+    Net(NetSlot),
     /// Console and named ports.
     Console(ConsoleSlot),
     /// Entropy.
@@ -62,6 +69,8 @@ impl Traffic {
 macro_rules! each {
     ($slot:expr, $device:ident => $body:expr) => {
         match $slot {
+            Slot::Block($device) => $body,
+            Slot::Net($device) => $body,
             Slot::Console($device) => $body,
             Slot::Rng($device) => $body,
             Slot::Balloon($device) => $body,
@@ -85,6 +94,10 @@ impl Slot {
     /// As [`device::Device::write`].
     #[inline]
     pub fn write(&self, offset: u64, width: Width, value: u64, env: &dyn Env) -> Result<(), GuestFault> {
+        if let Self::Net(net) = self {
+            // What it cannot do at once goes on in `after_access`, between deliveries.
+            return net.lock().write(offset, width, value, env);
+        }
         each!(self, device => {
             let mut device = device.lock();
             device.write(offset, width, value, env)?;
@@ -99,22 +112,63 @@ impl Slot {
     /// What an access left to do once the device's lock is free.
     #[inline]
     pub fn after_access(&self, vm: &Vm) {
-        if let Self::Console(_) = self {
-            crate::machine::wake_control();
+        match self {
+            Self::Net(net) => net.after_access(vm),
+            Self::Console(_) => crate::machine::wake_control(),
+            Self::Block(_) => self.pump_block(),
+            _ => {}
         }
-        let _ = VmEnv::new(vm);
+    }
+
+    /// Goes on with requests of the disk that can; the device's lock must be free.
+    fn pump_block(&self) {
+        if let Self::Block(device) = self {
+            let unit = device.lock().model().backend().view().unit_index();
+            crate::machine::disks::pump(unit);
+        }
+    }
+
+    /// A request that could not be finished at once has ended.
+    pub fn complete_block(&self, vm: &Vm, tag: BlockTag, status: BlockStatus) {
+        if let Self::Block(device) = self {
+            let outcome = device.lock().complete(tag, status, &VmEnv::new(vm));
+            vm.note_fault(outcome);
+        }
+    }
+
+    /// Machine pages of modified disk blocks.
+    #[must_use]
+    pub fn disk_pages(&self) -> u64 {
+        match self {
+            Self::Block(device) => device.lock().model().backend().private_pages(),
+            _ => 0,
+        }
     }
 
     /// Is nothing under way that names guest memory?
     #[must_use]
     pub fn is_idle(&self) -> bool {
+        if let Self::Net(net) = self {
+            net.settle();
+        }
         true
+    }
+
+    /// Unplugs a network interface.
+    pub fn disconnect(&self) {
+        if let Self::Net(net) = self {
+            net.disconnect();
+        }
     }
 
     /// What went through.
     #[must_use]
     pub fn traffic(&self) -> Traffic {
-        Traffic::default()
+        match self {
+            Self::Block(device) => device.lock().model().backend().traffic(),
+            Self::Net(net) => net.traffic(),
+            _ => Traffic::default(),
+        }
     }
 }
 
@@ -132,6 +186,15 @@ pub fn make_devices(
     // A PLIC's gateway forwards nothing between claim and completion, so an edge could be lost there.
     let trigger = if has_imsic { Trigger::Edge } else { Trigger::Level };
     let mut devices: Vec<Slot> = Vec::new();
+    for disk in &spec.disks {
+        let view = crate::machine::disks::mount(disk, &spec.name, vm, devices.len())?;
+        let model = Block::new(DiskPort::new(view, disk.name.as_str()));
+        devices.push(Slot::Block(Mutex::new(VirtioMmio::new(model, line_of(devices.len()), trigger))));
+    }
+    for interface in spec.nets.iter().enumerate() {
+        let slot = devices.len();
+        devices.push(Slot::Net(NetSlot::new(interface, spec, vm, slot, (line_of(slot), trigger))?));
+    }
     if !spec.ports.is_empty() {
         let mut configs = alloc::vec![PortConfig { name: None, is_console: true, is_open: true }];
         let named = spec.ports.iter();

@@ -1,0 +1,102 @@
+//! A VM's disk: the adapter from virtio-blk to the machine's shared disks.
+
+use super::Traffic;
+use crate::machine::disks::{self, View};
+use addr::GuestPhysAddr;
+use device::GuestMemory;
+use storage::{Kind, Outcome as StorageOutcome, Request, Segments};
+use virtio::{
+    GuestSegment,
+    block::{BlockBackend, BlockKind, BlockRequest, BlockTag, Outcome},
+};
+
+/// The host's side of a virtio-blk device.
+pub struct DiskPort {
+    view: View,
+    sectors: u64,
+    is_read_only: bool,
+    serial: [u8; 20],
+    traffic: Traffic,
+}
+
+impl DiskPort {
+    /// A disk called `name` in the guest.
+    #[must_use]
+    pub fn new(view: View, name: &str) -> Self {
+        let mut serial = [0; 20];
+        for (place, byte) in serial.iter_mut().zip(name.bytes()) {
+            *place = byte;
+        }
+        let (sectors, is_read_only) = (view.sectors(), view.is_read_only());
+        Self { view, sectors, is_read_only, serial, traffic: Traffic::default() }
+    }
+
+    /// What went through.
+    #[must_use]
+    pub const fn traffic(&self) -> Traffic {
+        self.traffic
+    }
+
+    /// Pages of modified blocks.
+    #[must_use]
+    pub fn private_pages(&self) -> u64 {
+        self.view.private_pages()
+    }
+
+    /// The view, to go on with requests that can.
+    #[must_use]
+    pub const fn view(&self) -> &View {
+        &self.view
+    }
+}
+
+struct List<'a>(&'a [GuestSegment]);
+
+impl Segments for List<'_> {
+    fn segment(&self, index: usize) -> Option<(GuestPhysAddr, u32)> {
+        self.0.get(index).map(|segment| (segment.addr, segment.len))
+    }
+}
+
+impl BlockBackend for DiskPort {
+    fn capacity_sectors(&self) -> u64 {
+        self.sectors
+    }
+
+    fn is_read_only(&self) -> bool {
+        self.is_read_only
+    }
+
+    fn can_discard(&self) -> bool {
+        !self.is_read_only
+    }
+
+    fn id(&self) -> [u8; 20] {
+        self.serial
+    }
+
+    fn submit(&mut self, tag: BlockTag, request: BlockRequest<'_>, memory: &dyn GuestMemory) -> Outcome {
+        let kind = match request.kind {
+            BlockKind::Read => Kind::Read,
+            BlockKind::Write => Kind::Write,
+            BlockKind::Flush => Kind::Flush,
+            BlockKind::Discard => Kind::Discard,
+            BlockKind::WriteZeroes { .. } => Kind::WriteZeroes,
+        };
+        match kind {
+            Kind::Read => self.traffic.disk_read_sectors += request.sectors,
+            Kind::Write => self.traffic.disk_written_sectors += request.sectors,
+            Kind::Flush | Kind::Discard | Kind::WriteZeroes => {}
+        }
+        let segments = List(request.segments);
+        let wanted = Request { kind, sector: request.sector, sectors: request.sectors, segments: &segments };
+        match self.view.submit(tag, wanted, memory) {
+            StorageOutcome::Done(status) => Outcome::Done(disks::block_status(status)),
+            StorageOutcome::Pending => Outcome::Pending,
+        }
+    }
+
+    fn cancel_all(&mut self) {
+        self.view.cancel();
+    }
+}

@@ -1,0 +1,156 @@
+//! A VM's network interface: the adapter from virtio-net to a port of a subnet.
+
+use super::{Traffic, VmEnv};
+use crate::{
+    machine::{
+        self,
+        network::{self, SharedPort},
+    },
+    vm::Vm,
+};
+use alloc::sync::{Arc, Weak};
+use control::{ControlError, NetSpec, VmSpec};
+use core::sync::atomic::{AtomicBool, Ordering};
+use device::IrqLine;
+use spin::{Mutex, MutexGuard};
+use virtio::{
+    Trigger, VirtioMmio,
+    net::{Net, NetBackend, NetConfig, NetHeader, Received, Transmit, TransmitFrame},
+};
+
+/// Frames given to a guest in one go: then others may have the device.
+const BATCH: usize = 64;
+
+type Device = VirtioMmio<Net<NetPort>>;
+
+/// The host's side of a virtio-net device.
+///
+/// `receive_ready` is not used: a guest that was out of buffers is tried again at its next access ([`NetSlot`]), which
+/// also covers a driver that resets the device and never says so.
+pub struct NetPort {
+    port: SharedPort,
+}
+
+impl NetBackend for NetPort {
+    /// Queues the frame; it is delivered when the device is unlocked. Without memory for it, it is lost, as on a wire.
+    fn transmit(&mut self, header: &NetHeader, frame: &TransmitFrame<'_>) -> Transmit {
+        if let Ok(mut copy) = self.port.network().frame(frame.len())
+            && frame.copy_to(copy.bytes_mut()) == Ok(frame.len())
+        {
+            self.port.send(*header, copy);
+        }
+        Transmit::Taken
+    }
+}
+
+/// What receiving came to.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Progress {
+    Drained,
+    Full,
+    More,
+}
+
+/// A network device with its port.
+pub struct NetSlot {
+    device: Mutex<Device>,
+    port: SharedPort,
+    /// Frames wait in the switch because the guest had no buffers.
+    is_stalled: AtomicBool,
+}
+
+impl NetSlot {
+    /// Interface `position` of a VM, in `slot`.
+    ///
+    /// # Errors
+    /// The subnet does not exist or does not take it.
+    pub fn new(
+        (position, net): (usize, &NetSpec),
+        spec: &VmSpec,
+        vm: &Weak<Vm>,
+        slot: usize,
+        (line, trigger): (IrqLine, Trigger),
+    ) -> Result<Self, ControlError> {
+        let derive = || subnet::derive_mac(machine::name().as_str(), spec.name.as_str(), position);
+        let mac = net.mac.unwrap_or_else(derive);
+        let port = Arc::new(network::find(&net.subnet)?.attach(mac, vm, slot)?);
+        let model = Net::new(NetPort { port: port.clone() }, NetConfig { mac: mac.0, mtu: net.mtu });
+        let device = Mutex::new(VirtioMmio::new(model, line, trigger));
+        Ok(Self { device, port, is_stalled: AtomicBool::new(false) })
+    }
+
+    /// The device.
+    pub fn lock(&self) -> MutexGuard<'_, Device> {
+        self.device.lock()
+    }
+
+    /// After each access of the guest, with the device unlocked: delivers what it has sent, and what waits for it;
+    /// goes on with what it could not send at once.
+    pub fn after_access(&self, vm: &Vm) {
+        loop {
+            if self.is_stalled.load(Ordering::SeqCst) && self.is_stalled.swap(false, Ordering::SeqCst) {
+                self.port.set_ready();
+            }
+            self.port.network().deliver();
+            let mut device = self.device.lock();
+            if !device.has_backlog() {
+                return;
+            }
+            let outcome = device.poll(&VmEnv::new(vm));
+            drop(device);
+            if vm.note_fault(outcome).is_none() {
+                return;
+            }
+        }
+    }
+
+    /// Gives waiting frames to the guest; `true` if there may be more that it could take.
+    pub fn receive_waiting(&self, vm: &Vm) -> bool {
+        let mut device = self.device.lock();
+        if vm.is_ending() {
+            // Its memory may be going. Whoever looks after this sees the same.
+            self.port.clear();
+            return false;
+        }
+        let port = &self.port;
+        let outcome = device.with_model(&VmEnv::new(vm), |net, io| {
+            for _ in 0..BATCH {
+                let Some(frame) = port.peek() else { return Ok(Progress::Drained) };
+                if net.deliver(frame.header(), frame.bytes(), io)? == Received::Full {
+                    return Ok(Progress::Full);
+                }
+                port.advance();
+            }
+            Ok(Progress::More)
+        });
+        let progress = vm.note_fault(outcome).flatten();
+        match progress {
+            // No driver, or a broken one.
+            None => self.port.clear(),
+            Some(Progress::Full) => self.is_stalled.store(true, Ordering::SeqCst),
+            Some(Progress::Drained | Progress::More) => {}
+        }
+        progress == Some(Progress::More)
+    }
+
+    /// Waits until nobody writes to the guest's memory for this device. Once the VM is ending nobody begins again.
+    pub fn settle(&self) {
+        drop(self.device.lock());
+    }
+
+    /// Unplugs it.
+    pub fn disconnect(&self) {
+        self.port.disconnect();
+    }
+
+    /// What went through.
+    #[must_use]
+    pub fn traffic(&self) -> Traffic {
+        let metrics = *self.device.lock().model().metrics();
+        Traffic {
+            net_sent_bytes: metrics.bytes_transmitted,
+            net_received_bytes: metrics.bytes_received,
+            ..Traffic::default()
+        }
+    }
+}
