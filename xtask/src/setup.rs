@@ -115,8 +115,8 @@ fn install(packages: &[&str]) -> Result<()> {
     let command = apt.install_command(packages, &preferred)?;
     let mut command = as_root(command).with_context(|| {
         format!(
-            "missing on this machine: {}. Install them as root, from {preferred}, in QEMU's case version {OLDEST_QEMU} or \
-             newer; or run `./x setup` as root or where `sudo` asks for no password",
+            "missing on this machine: {}. Install them from {preferred} (QEMU in version {OLDEST_QEMU} or newer), or run \
+             `./x setup` as root or where `sudo` asks for no password",
             packages.join(", ")
         )
     })?;

@@ -4,13 +4,12 @@
 //! counts as missing), and installing packages on this machine from a suite that its own sources may not name.
 
 use std::fs;
-use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
+use std::process::Command;
 
 use anyhow::{Context, Result, bail};
 
-use crate::command::{output_of, tool};
+use crate::command::{output_of, tool, watch_lines};
 use crate::progress::Step;
 use crate::sources::Mirror;
 
@@ -166,18 +165,12 @@ impl PrivateApt {
         let planned =
             output_of(self.command("apt-get")?.args(["-qq", "-y", "--print-uris", "install"]).args(packages))?;
         let step = Step::begin_counted(title, planned.lines().filter(|line| line.starts_with('\'')).count() as u64);
-        let mut child = command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn()?;
-        let stdout = child.stdout.take().context("the standard output was piped")?;
-        for line in BufReader::new(stdout).lines() {
-            let line = line?;
+        watch_lines(&mut command, |line| {
             if line.starts_with("Get:") {
                 step.advance(line.split_whitespace().nth(4).unwrap_or_default());
             }
-        }
-        let result = child.wait_with_output()?;
-        if !result.status.success() {
-            bail!("apt-get could not download the packages:\n{}", String::from_utf8_lossy(&result.stderr));
-        }
+        })
+        .context("cannot download the packages")?;
         step.finish("done");
         Ok(())
     }

@@ -1,6 +1,7 @@
 //! Running other programs: their output is kept and shown only when they fail.
 
 use std::ffi::OsStr;
+use std::io::{BufRead, BufReader, Read};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
@@ -22,6 +23,32 @@ pub fn output_of(command: &mut Command) -> Result<String> {
         bail!("`{shown}` failed ({}):\n{}\n{}", output.status, tail(&text, 20), tail(&errors, 30));
     }
     Ok(text)
+}
+
+/// Runs `command` to its end with no standard input and hands on each line of its output as it comes.
+///
+/// # Errors
+/// The program is missing or exits with a failure; the error carries the tail of its error output.
+pub fn watch_lines(command: &mut Command, mut on_line: impl FnMut(&str)) -> Result<()> {
+    let shown = shown(command);
+    command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    let mut child =
+        command.spawn().with_context(|| format!("cannot start `{}`", command.get_program().to_string_lossy()))?;
+    let (stdout, stderr) = (child.stdout.take(), child.stderr.take());
+    // Read by a thread of its own: a full pipe would stop the program, and with it the lines.
+    let errors = std::thread::spawn(move || {
+        let mut text = Vec::new();
+        stderr.map(|mut stderr| stderr.read_to_end(&mut text)).transpose().map(|_| text)
+    });
+    for line in BufReader::new(stdout.context("the standard output was piped")?).lines() {
+        on_line(&line?);
+    }
+    let status = child.wait()?;
+    if !status.success() {
+        let errors = errors.join().ok().and_then(Result::ok).unwrap_or_default();
+        bail!("`{shown}` failed ({status}):\n{}", tail(&String::from_utf8_lossy(&errors), 30));
+    }
+    Ok(())
 }
 
 /// Runs `command` with its output shown to the user as it comes.
@@ -76,6 +103,15 @@ mod tests {
     #[test]
     fn a_failing_program_is_reported_with_its_last_words() {
         let error = output_of(Command::new("sh").args(["-c", "echo woe >&2; exit 3"])).unwrap_err();
+        assert!(error.to_string().contains("woe"), "{error}");
+    }
+
+    #[test]
+    fn lines_are_handed_on_and_failures_reported() {
+        let mut lines = Vec::new();
+        watch_lines(Command::new("sh").args(["-c", "echo a; echo b"]), |line| lines.push(line.to_owned())).unwrap();
+        assert_eq!(lines, ["a", "b"]);
+        let error = watch_lines(Command::new("sh").args(["-c", "echo woe >&2; exit 3"]), |_| ()).unwrap_err();
         assert!(error.to_string().contains("woe"), "{error}");
     }
 

@@ -8,7 +8,7 @@ use std::process::Command;
 use anyhow::{Context, Result, ensure};
 
 use super::database::Database;
-use crate::command::{find_program, output_of, tool};
+use crate::command::{find_program, output_of, tool, watch_lines};
 use crate::kernel::Kernel;
 use crate::progress::Step;
 use crate::recipe::Recipe;
@@ -47,6 +47,18 @@ pub fn add_files_to(recipe: Recipe) -> Recipe {
     let recipe = recipe.with_list("left out", &LEFT_OUT).with("source place", SOURCE_PLACE);
     FILES.iter().fold(recipe, |recipe, (path, mode, content)| recipe.with(&format!("{path} {mode:o}"), content))
 }
+
+/// Unpacks the packages given after the tree and a folder for lists of their files; says each one's name.
+const UNPACK: &str = r#"
+set -e
+root=$1
+lists=$2
+shift 2
+for package; do
+    dpkg-deb -X "$package" "$root" >"$lists/${package##*/}"
+    echo "${package##*/}"
+done
+"#;
 
 /// Who owns files of the tree: root for real, or root as `fakeroot` remembers it between commands.
 pub struct Owners {
@@ -109,12 +121,18 @@ impl RootTree {
         // base-files first: its links from /bin to /usr/bin decide where the files of others go.
         let (base, others): (Vec<_>, Vec<_>) = packages.iter().partition(|deb| is_package(deb, "base-files"));
         ensure!(base.len() == 1, "package base-files is missing");
+        let lists = self.path.with_extension("lists");
+        fs::create_dir_all(&lists)?;
+        // One command for all: fakeroot reads and writes its whole memory every time that it starts.
+        let mut unpack = self.owners.tool("sh")?;
+        unpack.args(["-c", UNPACK, "unpack"]).arg(&self.path).arg(&lists).args(base).args(others);
+        watch_lines(&mut unpack, |package| step.advance(package))?;
         let control = self.path.with_extension("control");
-        for package in base.into_iter().chain(others) {
-            let files = self.unpack_one(package, &control)?;
-            database.add(&self.path, &control, &files)?;
+        for package in packages {
+            output_of(tool("dpkg-deb")?.arg("-e").arg(package).arg(&control))?;
+            let names = fs::read_to_string(lists.join(package.file_name().unwrap_or_default()))?;
+            database.add(&self.path, &control, &names.lines().map(listed).collect::<String>())?;
             fs::remove_dir_all(&control)?;
-            step.advance(package.file_stem().unwrap_or_default().to_string_lossy());
         }
         database.finish(&self.path)?;
         for dir in LEFT_OUT {
@@ -122,13 +140,6 @@ impl RootTree {
         }
         step.finish(format!("{} packages", packages.len()));
         Ok(())
-    }
-
-    /// Unpacks files and control files; returns the paths as dpkg lists them.
-    fn unpack_one(&self, package: &Path, control: &Path) -> Result<String> {
-        output_of(self.owners.tool("dpkg-deb")?.arg("-e").arg(package).arg(control))?;
-        let names = output_of(self.owners.tool("dpkg-deb")?.arg("-X").arg(package).arg(&self.path))?;
-        Ok(names.lines().map(listed).collect())
     }
 
     /// Lays this project's files, the kernel's modules and the workload's source over Debian's.
@@ -165,7 +176,8 @@ impl RootTree {
     }
 
     fn copy(&self, from: &Path, to: &Path) -> Result<()> {
-        output_of(self.owners.tool("cp")?.args(["-r", "--preserve=mode,timestamps,links"]).arg(from).arg(to))?;
+        // Files that fakeroot has not seen belong to root, too.
+        output_of(tool("cp")?.args(["-r", "--preserve=mode,timestamps,links"]).arg(from).arg(to))?;
         Ok(())
     }
 }
