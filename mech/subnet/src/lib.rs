@@ -8,6 +8,8 @@
 //! - [`FrameAllocator`]: memory for frames, within a bound. A clone in each sender, used without the switch's lock.
 //! - [`PortSpec`], [`PortKind`]: a VM's interface, which may use its own address only; a promiscuous one (a VM that is
 //!   itself a bridge); the uplink to the machine's network.
+//! - [`ReadySet`]: the ports that have something to take, kept by the caller outside the switch's lock.
+//! - [`derive_mac`]: addresses for interfaces that were given none.
 //!
 //! # Where frames go
 //! To a known address: to its port alone. The addresses of VMs are known from the start and cannot be taken by others;
@@ -38,12 +40,16 @@ extern crate std;
 mod addresses;
 mod ethernet;
 mod frame;
+mod naming;
 mod port;
+mod ready;
 mod switch;
 #[cfg(test)]
 mod tests;
 
 pub use ethernet::{MAX_FRAME, MIN_FRAME};
 pub use frame::{Frame, FrameAllocator, FrameBuf, FrameRefused};
+pub use naming::derive_mac;
 pub use port::{PortId, PortKind, PortMetrics, PortSpec, QueueLimits};
+pub use ready::ReadySet;
 pub use switch::{AttachError, DropReason, MAX_PORTS, Subnet};
