@@ -87,7 +87,7 @@ impl Figure {
     /// A figure that could not be measured.
     #[must_use]
     pub fn missing(id: &str, why: impl Into<String>) -> Self {
-        Self { value: None, note: why.into(), ..Self::new(id, 0.0, "", 0) }
+        Self { value: None, note: first_line(&why.into()), ..Self::new(id, 0.0, "", 0) }
     }
 
     /// Whether it reaches its target; `None` without value or target.
@@ -95,4 +95,9 @@ impl Figure {
     pub fn is_reached(&self) -> Option<bool> {
         Some(self.value? <= self.target?)
     }
+}
+
+/// Enough for a table: the rest of an error is logs.
+fn first_line(text: &str) -> String {
+    text.lines().next().unwrap_or_default().to_owned()
 }

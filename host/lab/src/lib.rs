@@ -19,6 +19,7 @@
 mod error;
 mod exits;
 mod figure;
+mod overhead;
 mod report;
 
 pub mod artifacts;
@@ -56,11 +57,18 @@ pub struct Experiment {
 }
 
 /// All experiments.
-pub const EXPERIMENTS: &[Experiment] = &[Experiment {
-    name: "exits",
-    summary: "what single operations of a guest cost, in instructions and exits, and the monitor's sizes",
-    run: exits::run,
-}];
+pub const EXPERIMENTS: &[Experiment] = &[
+    Experiment {
+        name: "exits",
+        summary: "what single operations of a guest cost, in instructions and exits, and the monitor's sizes",
+        run: exits::run,
+    },
+    Experiment {
+        name: "overhead",
+        summary: "whole programs in a VM against the same kernel and files on the bare machine, in instructions",
+        run: overhead::run,
+    },
+];
 
 /// Runs an experiment.
 ///
