@@ -33,8 +33,7 @@ pub fn run(hart: &'static Hart) -> ! {
 fn attend(hart: &Hart, local: &mut HartLocal) {
     clear_software_interrupt();
     if csr::sip::read() & interrupt::SEI != 0 {
-        crate::machine::irq::handle_external(hart, crate::machine::devices::acknowledge);
-        crate::machine::device_interrupt();
+        crate::machine::irq::handle_external(hart, crate::machine::device_interrupt);
     }
     if hart.take_kick() {
         look_at_requests(local);

@@ -62,7 +62,7 @@ pub fn send_to_guest_file(cpu: CpuIndex, file: u8, identity: NonZero<u16>) {
 
 /// Takes what is pending for this hart and hands devices' interrupts to `serve`. A bounded number at a time: a source
 /// that never falls silent must not hold the hart.
-pub fn handle_external(hart: &Hart, mut serve: impl FnMut(InterruptSource)) {
+pub fn handle_external(hart: &Hart, serve: impl Fn(&Hart, InterruptSource)) {
     const AT_MOST: usize = 16;
     let Some(controllers) = CONTROLLERS.get() else { return };
     for _ in 0..AT_MOST {
@@ -70,7 +70,7 @@ pub fn handle_external(hart: &Hart, mut serve: impl FnMut(InterruptSource)) {
             None => return,
             Some(Pending::Ipi) => {}
             Some(Pending::Device(claim)) => {
-                serve(claim.source());
+                serve(hart, claim.source());
                 controllers.complete(claim);
             }
         }

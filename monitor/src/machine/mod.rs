@@ -23,7 +23,7 @@ use crate::{
 use ::control::{BootConfig, EventKind, MonitorOptions, Name};
 use core::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use frames::PageState;
-use machine_tree::MachineDescription;
+use machine_tree::{InterruptSource, MachineDescription};
 use rv::csr;
 use rv::world::HartFeatures;
 use rv_pte::Mode;
@@ -148,10 +148,16 @@ pub fn wake_control() {
     }
 }
 
-/// A device of the machine has interrupted this hart.
-pub fn device_interrupt() {
-    // The interrupt may have come to another hart: a PLIC has no wire from every source to every hart.
-    wake_control();
+/// A device of the machine has interrupted the hart `hart`.
+pub fn device_interrupt(hart: &Hart, source: InterruptSource) {
+    devices::acknowledge(source);
+    if hart.is_control() {
+        // It looks right after this; a ring to itself would only bring it here again.
+        NEEDS_CONTROL.store(true, Ordering::SeqCst);
+    } else {
+        // A PLIC has no wire from every source to every hart.
+        wake_control();
+    }
 }
 
 /// The control hart's duties, one bounded step each: the control port, the lives of VMs, balancing.
