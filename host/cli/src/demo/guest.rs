@@ -3,7 +3,7 @@
 use std::thread;
 use std::time::{Duration, Instant};
 
-use control::Name;
+use control::{Name, VmSummary};
 use machine::{AgentError, Client, GuestAgent};
 use serde_json::{Value, json};
 
@@ -20,8 +20,6 @@ const OUTPUT: &str = "/run/mirrorball-demo.out";
 const POLL: Duration = Duration::from_millis(500);
 /// Time between two looks at the last line: each costs the guest a process.
 const WATCH: Duration = Duration::from_secs(3);
-/// How long to wait for an agent before looking whether the VM still runs.
-const AGENT_STEP: Duration = Duration::from_secs(5);
 
 /// One VM, and what is to be done in it.
 #[derive(Clone, Copy, Debug)]
@@ -74,24 +72,23 @@ impl Guest<'_> {
         Ok(GuestRun { boot, time, status, checksum, last_line: last_line(&output) })
     }
 
+    /// One session for all: each new one would wait in the port behind the greeting of the last, which a guest that is
+    /// still booting has not read. A VM that stops ends it at once.
     fn wait_for_agent(self) -> Result<GuestAgent, Failure> {
-        let deadline = Instant::now() + self.args.agent_timeout;
-        loop {
-            let vm = self.client.vm(self.vm)?;
-            if !is_alive(vm.state) {
-                let reason = vm.reason.map_or_else(|| "it did not start".to_owned(), |reason| reason.to_string());
-                return Err(Failure::Other(format!("the VM stopped: {reason}")));
-            }
-            match GuestAgent::connect(self.client, self.vm, AGENT_STEP) {
-                Ok(mut agent) => {
-                    agent.set_timeout(self.args.agent_timeout);
-                    return Ok(agent);
-                }
-                Err(AgentError::NotRunning { .. } | AgentError::Silent { .. }) if Instant::now() < deadline => {}
-                Err(error) => return Err(failure(error)),
-            }
-            self.line.detail(&format!("waiting for the guest agent, {}", units::duration(self.started.elapsed())));
+        let stopped = |vm: VmSummary| {
+            let reason = vm.reason.map_or_else(|| "it did not start".to_owned(), |reason| reason.to_string());
+            Failure::Other(format!("the VM stopped: {reason}"))
+        };
+        let vm = self.client.vm(self.vm)?;
+        if !is_alive(vm.state) {
+            return Err(stopped(vm));
         }
+        GuestAgent::connect(self.client, self.vm, self.args.agent_timeout).map_err(|error| {
+            match self.client.vm(self.vm) {
+                Ok(vm) if !is_alive(vm.state) => stopped(vm),
+                _ => failure(error),
+            }
+        })
     }
 
     /// Runs it with its output in a file of the guest, so that the last line can be shown meanwhile; gives its status.
@@ -113,18 +110,18 @@ impl Guest<'_> {
                 return Err(Failure::Other(format!("the command still runs after {seconds} s")));
             }
             if Instant::now() >= next_watch {
-                self.show_last_line(agent, watched, began)?;
+                self.show_last_line(agent, watched)?;
                 next_watch = Instant::now() + WATCH;
             }
             thread::sleep(POLL);
         }
     }
 
-    fn show_last_line(self, agent: &mut GuestAgent, file: &str, began: Instant) -> Result<(), Failure> {
+    fn show_last_line(self, agent: &mut GuestAgent, file: &str) -> Result<(), Failure> {
         let arguments = ["-n", "1", file].map(str::to_owned);
         let tail = agent.exec("tail", &arguments, &[], Some(self.args.agent_timeout)).map_err(failure)?;
         let line = last_line(&tail.stdout).unwrap_or_default();
-        self.line.detail(&format!("{:>6}  {line}", units::duration(began.elapsed())));
+        self.line.detail(&format!("running  {line}"));
         Ok(())
     }
 }

@@ -35,7 +35,7 @@ impl Progress {
     /// Another line.
     pub fn line(&self, name: &str) -> ProgressLine {
         let bar = self.bars.add(ProgressBar::new_spinner());
-        if let Ok(style) = ProgressStyle::with_template("{spinner} {prefix:12} {wide_msg}") {
+        if let Ok(style) = ProgressStyle::with_template("{spinner} {prefix:12} {elapsed:>4}  {wide_msg}") {
             bar.set_style(style);
         }
         bar.set_prefix(name.to_owned());

@@ -96,7 +96,7 @@ impl Report {
         output.line("")?;
         output.table(&self.exit_table())?;
         output.line("")?;
-        output.line(self.monitor_line())?;
+        output.table(&self.monitor_table())?;
         for vm in &self.vms {
             if let Some(message) = &vm.message {
                 output.line(Tone::Bad.paint(&format!("{}: {message}", vm.vm), output.has_color()))?;
@@ -156,18 +156,19 @@ impl Report {
         table
     }
 
-    fn monitor_line(&self) -> String {
+    fn monitor_table(&self) -> Table {
         let monitor = &self.monitor;
         let share = monitor.time_s / (monitor.time_s + monitor.guest_s).max(f64::MIN_POSITIVE);
-        format!(
-            "monitor {}: {} of hart time ({}% of what guests and it used), {} of memory, {} in the disk cache, image {}",
-            monitor.version,
-            units::seconds(monitor.time_s),
-            units::percent(share),
-            units::bytes(monitor.memory_bytes),
-            units::bytes(monitor.disk_cache_bytes),
-            units::bytes(monitor.image_bytes),
-        )
+        let mut table = Table::new(&["MONITOR", ">TIME", ">OF BUSY TIME", ">MEMORY", ">DISK CACHE", ">IMAGE"]);
+        table.row([
+            monitor.version.clone().into(),
+            units::seconds(monitor.time_s).into(),
+            format!("{}%", units::percent(share)).into(),
+            units::bytes(monitor.memory_bytes).into(),
+            units::bytes(monitor.disk_cache_bytes).into(),
+            units::bytes(monitor.image_bytes).into(),
+        ]);
+        table
     }
 }
 
@@ -271,7 +272,7 @@ mod tests {
         let text = [
             report.vm_table().render(false),
             report.exit_table().render(false),
-            report.monitor_line(),
+            report.monitor_table().render(false),
             messages.join("\n"),
         ];
         insta::assert_snapshot!(text.join("\n"));
