@@ -25,15 +25,6 @@ pub fn bare_metal(tree: &Tree) -> Result<Vec<PathBuf>> {
     packages.iter().map(|package| flatten_file(&folder, package)).collect()
 }
 
-/// Builds, and returns the monitor's flat binary.
-///
-/// # Errors
-/// Those of [`bare_metal`].
-pub fn monitor(tree: &Tree) -> Result<PathBuf> {
-    bare_metal(tree)?;
-    monitor_place(tree)
-}
-
 /// Where the monitor's flat binary is once it is built.
 ///
 /// # Errors
@@ -52,6 +43,6 @@ fn flatten_file(folder: &Path, package: &str) -> Result<PathBuf> {
     let flat = flatten(&bytes).with_context(|| format!("cannot flatten {}", elf.display()))?;
     let place = folder.join(format!("{package}.bin"));
     std::fs::write(&place, &flat)?;
-    println!("{} ({} KiB)", place.display(), flat.len().div_ceil(1024));
+    eprintln!("{} ({} KiB)", place.display(), flat.len().div_ceil(1024));
     Ok(place)
 }

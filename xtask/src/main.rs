@@ -12,7 +12,6 @@ mod setup;
 mod test;
 mod tree;
 
-use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode};
 
 use anyhow::{Context, Result};
@@ -56,7 +55,10 @@ enum Chore {
     Demo {
         /// The machine to run
         #[arg(default_value = "examples/demo.toml")]
-        machine: PathBuf,
+        machine: String,
+        /// Further options of `mirrorball demo`, such as --json or --keep
+        #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
+        options: Vec<String>,
     },
     /// Remove cached artifacts and downloads
     CleanCache {
@@ -83,36 +85,49 @@ fn run(chore: Chore) -> Result<ExitCode> {
         Chore::Build => build::bare_metal(&tree).map(drop)?,
         Chore::Check => check::all(&tree)?,
         Chore::Test { fast } => test::run(&tree, fast)?,
-        Chore::Image => build_images(&tree)?,
+        Chore::Image => print_places(&build_images(&tree)?),
         Chore::Mirrorball { arguments } => return mirrorball(&tree, &arguments),
-        Chore::Demo { machine } => demo(&tree, &machine)?,
+        Chore::Demo { machine, options } => return demo(&tree, &machine, &options),
         Chore::CleanCache { old } => clean_cache(old)?,
     }
     Ok(ExitCode::SUCCESS)
 }
 
-fn build_images(tree: &Tree) -> Result<()> {
+/// The guests' files.
+struct Guests {
+    kernel: Kernel,
+    firmware: UBoot,
+    root: RootImage,
+}
+
+fn build_images(tree: &Tree) -> Result<Guests> {
     setup::machine(tree)?;
     let cache = Cache::open()?;
     let kernel = Kernel::get_or_build(&cache)?;
     let firmware = UBoot::get_or_build(&cache)?;
     let root = RootImage::get_or_build(&cache, &kernel)?;
-    println!("kernel       {}", kernel.image().display());
-    println!("initrd       {}", kernel.initrd().display());
-    println!("tiny initrd  {}", kernel.tiny_initrd().display());
-    println!("u-boot       {}", firmware.binary().display());
-    println!("root disk    {}", root.disk().display());
-    println!("reference    {}", root.reference_checksum()?);
-    Ok(())
+    Ok(Guests { kernel, firmware, root })
+}
+
+fn print_places(guests: &Guests) {
+    println!("kernel       {}", guests.kernel.image().display());
+    println!("initrd       {}", guests.kernel.initrd().display());
+    println!("tiny initrd  {}", guests.kernel.tiny_initrd().display());
+    println!("u-boot       {}", guests.firmware.binary().display());
+    println!("root disk    {}", guests.root.disk().display());
+    println!("reference    {}", guests.root.reference_file().display());
 }
 
 /// Everything that the demonstration needs, then the demonstration.
-fn demo(tree: &Tree, machine: &Path) -> Result<()> {
-    build_images(tree)?;
-    let monitor = build::monitor(tree)?;
-    let mut cargo = tree.cargo();
-    cargo.args(["run", "-q", "-p", "demo", "--", "--monitor"]).arg(monitor).arg(machine);
-    image::command::run_shown(&mut cargo)
+fn demo(tree: &Tree, machine: &str, more: &[String]) -> Result<ExitCode> {
+    let reference = build_images(tree)?.root.reference_file();
+    build::bare_metal(tree)?;
+    let reference = reference.to_string_lossy().into_owned();
+    let fixed = ["demo", machine, "--exec", "/usr/local/bin/mirrorball-build", "--reference", &reference];
+    // Four guests that boot at once on two cores of the host take their time.
+    let patient = ["--agent-timeout", "900s", "--watch", "/var/tmp/mirrorball-build.log"];
+    let arguments = fixed.iter().chain(&patient).map(|argument| (*argument).to_owned());
+    mirrorball(tree, &arguments.chain(more.iter().cloned()).collect::<Vec<_>>())
 }
 
 /// The host command gets standard input and the terminal, and its exit status is ours.

@@ -15,6 +15,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
+use rustix::fs::Mode;
 
 use crate::cache::Cache;
 use crate::command::{output_of, tool};
@@ -85,16 +86,15 @@ impl RootImage {
         self.dir.join("root.img")
     }
 
-    /// What the workload must print as its checksum.
-    ///
-    /// # Errors
-    /// The artifact is damaged.
-    pub fn reference_checksum(&self) -> Result<String> {
-        Ok(fs::read_to_string(self.dir.join("reference.sha256"))?.trim().to_owned())
+    /// The file with the checksum that the workload must print.
+    pub fn reference_file(&self) -> PathBuf {
+        self.dir.join("reference.sha256")
     }
 }
 
 fn build(cache: &Cache, kernel: &Kernel, dir: &Path) -> Result<()> {
+    // The permissions in the image must not depend on who builds it.
+    rustix::process::umask(Mode::from_raw_mode(0o022));
     let apt = debian::guest_apt(cache)?;
     let scratch = cache.scratch("root-packages")?;
     let debs = scratch.path.join("debs");

@@ -48,16 +48,25 @@ pub fn add_files_to(recipe: Recipe) -> Recipe {
     FILES.iter().fold(recipe, |recipe, (path, mode, content)| recipe.with(&format!("{path} {mode:o}"), content))
 }
 
-/// Unpacks the packages given after the tree and a folder for lists of their files; says each one's name.
+/// Unpacks the packages given after the tree, a folder for lists of their files, and what to leave out, up to `--`; says
+/// each one's name.
 const UNPACK: &str = r#"
 set -e
 root=$1
 lists=$2
 shift 2
+left_out=
+while [ "$1" != -- ]; do
+    left_out="$left_out $1"
+    shift
+done
+shift
 for package; do
     dpkg-deb -X "$package" "$root" >"$lists/${package##*/}"
     echo "${package##*/}"
 done
+cd "$root"
+rm -rf $left_out
 "#;
 
 /// Who owns files of the tree: root for real, or root as `fakeroot` remembers it between commands.
@@ -125,7 +134,14 @@ impl RootTree {
         fs::create_dir_all(&lists)?;
         // One command for all: fakeroot reads and writes its whole memory every time that it starts.
         let mut unpack = self.owners.tool("sh")?;
-        unpack.args(["-c", UNPACK, "unpack"]).arg(&self.path).arg(&lists).args(base).args(others);
+        unpack
+            .args(["-c", UNPACK, "unpack"])
+            .arg(&self.path)
+            .arg(&lists)
+            .args(LEFT_OUT)
+            .arg("--")
+            .args(base)
+            .args(others);
         watch_lines(&mut unpack, |package| step.advance(package))?;
         let control = self.path.with_extension("control");
         for package in packages {
@@ -135,25 +151,25 @@ impl RootTree {
             fs::remove_dir_all(&control)?;
         }
         database.finish(&self.path)?;
-        for dir in LEFT_OUT {
-            let _ = fs::remove_dir_all(self.path.join(dir));
-        }
         step.finish(format!("{} packages", packages.len()));
         Ok(())
     }
 
-    /// Lays this project's files, the kernel's modules and the workload's source over Debian's.
+    /// Lays this project's files, the kernel with its modules and the workload's source over Debian's.
     pub fn add_files(&self, kernel: &Kernel, source: &Path) -> Result<()> {
+        let overlay = self.path.with_extension("overlay");
         for (path, mode, content) in FILES {
-            self.write(path, mode, content.as_bytes())?;
+            write(&overlay, path, mode, content.as_bytes())?;
         }
         // Empty, not absent: every clone makes up its own at its first boot.
-        self.write("etc/machine-id", 0o644, b"")?;
-        self.copy(&kernel.module_overlay().join("."), &self.path)?;
-        self.copy(&kernel.image(), &self.path.join("boot"))?;
-        self.copy(&kernel.initrd(), &self.path.join("boot"))?;
-        fs::create_dir_all(self.path.join(SOURCE_PLACE))?;
-        self.copy(&source.join("."), &self.path.join(SOURCE_PLACE))
+        write(&overlay, "etc/machine-id", 0o644, b"")?;
+        fs::create_dir_all(overlay.join(SOURCE_PLACE))?;
+        copy(&mut tool("cp")?, &kernel.module_overlay().join("."), &overlay)?;
+        copy(&mut tool("cp")?, &kernel.image(), &overlay.join("boot"))?;
+        copy(&mut tool("cp")?, &kernel.initrd(), &overlay.join("boot"))?;
+        copy(&mut tool("cp")?, &source.join("."), &overlay.join(SOURCE_PLACE))?;
+        // fakeroot knows files by their inodes: whatever replaces one of them has to go through it.
+        copy(&mut self.owners.tool("cp")?, &overlay.join("."), &self.path)
     }
 
     /// Name and version of every package, for the record.
@@ -164,22 +180,20 @@ impl RootTree {
         }
         Ok(list)
     }
+}
 
-    fn write(&self, path: &str, mode: u32, content: &[u8]) -> Result<()> {
-        let place = self.path.join(path);
-        fs::create_dir_all(place.parent().unwrap_or(&self.path))?;
-        // A link there (such as /etc/motd in some releases) is replaced, not followed out of the tree.
-        let _ = fs::remove_file(&place);
-        fs::write(&place, content).with_context(|| format!("cannot write {}", place.display()))?;
-        fs::set_permissions(&place, fs::Permissions::from_mode(mode))?;
-        Ok(())
-    }
+fn write(root: &Path, path: &str, mode: u32, content: &[u8]) -> Result<()> {
+    let place = root.join(path);
+    fs::create_dir_all(place.parent().unwrap_or(root))?;
+    fs::write(&place, content).with_context(|| format!("cannot write {}", place.display()))?;
+    fs::set_permissions(&place, fs::Permissions::from_mode(mode))?;
+    Ok(())
+}
 
-    fn copy(&self, from: &Path, to: &Path) -> Result<()> {
-        // Files that fakeroot has not seen belong to root, too.
-        output_of(tool("cp")?.args(["-r", "--preserve=mode,timestamps,links"]).arg(from).arg(to))?;
-        Ok(())
-    }
+/// Copies with `cp`; a link in the way is replaced, not followed out of the tree.
+fn copy(cp: &mut Command, from: &Path, to: &Path) -> Result<()> {
+    output_of(cp.args(["-r", "--remove-destination", "--preserve=mode,timestamps,links"]).arg(from).arg(to))?;
+    Ok(())
 }
 
 /// Whether a package file `name_version_architecture.deb` is that of package `name`.
