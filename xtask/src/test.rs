@@ -1,29 +1,37 @@
 //! The tests, cheapest first.
 
-use anyhow::Result;
+use anyhow::{Result, ensure};
 use image::command::run_shown;
 
 use crate::tree::{SYSTEM_TESTS, Tree};
 use crate::{build, build_images, check, setup};
 
-/// Runs the checks and host tests and, unless `fast`, everything that needs the emulated machine.
+/// Runs the checks and host tests and, unless `fast`, everything that needs the emulated machine. What fails does not keep
+/// the rest from running: one run shows all that is wrong.
 ///
 /// # Errors
-/// The first check or test run that fails.
+/// Everything that failed.
 pub fn run(tree: &Tree, fast: bool) -> Result<()> {
     setup::rust_target()?;
-    check::all(tree)?;
-    on_host(tree)?;
-    if fast {
-        return Ok(());
+    let mut failures = Vec::new();
+    let mut stage = |name: &str, result: Result<()>| {
+        if let Err(error) = result {
+            eprintln!("x: {name} failed: {error:#}");
+            failures.push(name.to_owned());
+        }
+    };
+    stage("check", check::all(tree));
+    stage("host tests", on_host(tree));
+    if !fast {
+        stage("tests on the emulated machine", setup::machine(tree).and_then(|()| on_emulated_machine(tree)));
     }
-    setup::machine(tree)?;
-    on_emulated_machine(tree)
+    ensure!(failures.is_empty(), "failed: {}", failures.join(", "));
+    Ok(())
 }
 
 fn on_host(tree: &Tree) -> Result<()> {
     let mut cargo = tree.cargo();
-    cargo.args(["test", "--workspace"]);
+    cargo.args(["test", "--workspace", "--no-fail-fast"]);
     for package in tree.bare_packages()?.iter().map(String::as_str).chain(has_system_tests(tree)?) {
         cargo.args(["--exclude", package]);
     }
