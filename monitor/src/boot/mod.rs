@@ -24,7 +24,7 @@ use machine_tree::{AddressRange, MachineDescription};
 use rv::{csr, sbi, world};
 
 /// Base pages of a hart's stack.
-const STACK_PAGES: u64 = 8;
+const STACK_PAGES: u64 = 32;
 /// Bytes looked at before the tree's own header says how long it is.
 const TREE_MAX: usize = 2 << 20;
 

@@ -19,7 +19,7 @@ use streams::Streams;
 /// Bytes waiting for the port above which streams pause.
 const OUT_LIMIT: usize = 256 << 10;
 /// Bytes taken from the port in one step.
-const CHUNK: usize = 16 << 10;
+const CHUNK: usize = 4 << 10;
 
 /// Does a client watch a console? Only then is output worth waking the control hart for.
 static CONSOLES_WATCHED: AtomicBool = AtomicBool::new(false);
