@@ -108,6 +108,9 @@ const fn short(width_log2: u8, is_store: bool, is_signed: bool, register: u8) ->
 /// WFI as `stval` reports it.
 pub const WFI: u64 = 0x1050_0073;
 
+/// WRS.NTO (Zawrs) as `stval` reports it: a wait for a lock that traps under `hstatus.VTW`.
+pub const WRS_NTO: u64 = 0x00d0_0073;
+
 /// A CSR access, as a virtual-instruction or illegal-instruction trap reports it in `stval`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct CsrAccess {

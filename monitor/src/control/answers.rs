@@ -109,7 +109,7 @@ fn summary(record: &Record, now: u64) -> VmSummary {
         reason: record.reason.clone(),
         vcpus: record.spec.vcpus,
         memory_mib: record.spec.memory_mib,
-        resident: record.life.as_ref().map(|life| life.memory().resident()).unwrap_or_default(),
+        resident: record.life.as_ref().map(|life| life.resident()).unwrap_or_default(),
         uptime_ticks: if record.state == VmState::Stopped { 0 } else { now.saturating_sub(record.started_at) },
         resets: record.resets,
     }
@@ -193,7 +193,7 @@ pub(super) fn vm_stats(name: &Name) -> Result<Reply, ControlError> {
         id: record.id,
         now_ticks: csr::time::read(),
         vcpus: life.map(|life| life.vcpus().iter().map(|vcpu| vcpu.stats(life)).collect()).unwrap_or_default(),
-        memory: life.map(|life| life.memory().resident()).unwrap_or_default(),
+        memory: life.map(|life| life.resident()).unwrap_or_default(),
         disk_read_sectors: traffic.disk_read_sectors,
         disk_written_sectors: traffic.disk_written_sectors,
         net_sent_bytes: traffic.net_sent_bytes,

@@ -122,6 +122,11 @@ fn turn(hart: &Hart, local: &mut HartLocal, entity: sched::Entity) {
     local.queue.charge(entity, end.wrapping_sub(begin));
     let stays = match next {
         Next::Resume | Next::Reschedule => true,
+        Next::Yield => {
+            // It is charged the rest of its slice, so that the next pick is another one.
+            local.queue.charge(entity, local.queue.slice_ticks(entity));
+            true
+        }
         Next::Wait => !vcpu.block(),
         Next::Stopped => {
             vcpu.run_state = RunState::Stopped;

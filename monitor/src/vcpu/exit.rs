@@ -23,6 +23,8 @@ pub enum Next {
     Wait,
     /// The time slice may be over or others may have become runnable: ask the run queue.
     Reschedule,
+    /// The vCPU waits for a lock: somebody else should run first.
+    Yield,
     /// The vCPU stopped itself (HSM).
     Stopped,
     /// The VM is stopping, resetting or pausing.
@@ -165,6 +167,11 @@ fn virtual_instruction(vcpu: &mut Vcpu) -> Next {
         return Next::Wait;
     }
     vcpu.count(ExitCause::VirtualInstruction);
+    if instruction == decode::WRS_NTO {
+        // The guest waits for a lock whose holder may be waiting for this hart.
+        vcpu.context.pc += 4;
+        return Next::Yield;
+    }
     if let Some(access) = CsrAccess::decode(instruction)
         && vcpu.emulate_csr(access)
     {

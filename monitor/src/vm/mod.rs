@@ -15,9 +15,9 @@ use crate::{
     vcpu::{SharedVcpu, shared::request},
 };
 use addr::{GuestPhysAddr, NodeId, VmId};
-use alloc::{boxed::Box, sync::Arc};
+use alloc::{boxed::Box, sync::Arc, vec::Vec};
 use console::Console;
-use control::{EventKind, StopReason, VmSpec};
+use control::{EventKind, StopReason, VmMemory, VmSpec};
 use core::sync::atomic::{AtomicU8, AtomicU32, Ordering};
 use memory::GuestRam;
 use platform::Platform;
@@ -175,6 +175,16 @@ impl Vm {
     #[must_use]
     pub fn console(&self) -> &Mutex<Console> {
         &self.console
+    }
+
+    /// Its machine pages by node; modified disk blocks are shown on the first.
+    #[must_use]
+    pub fn resident(&self) -> Vec<VmMemory> {
+        let mut nodes = self.ram.resident();
+        if let Some(first) = nodes.first_mut() {
+            first.disk_pages = self.platform.disk_pages();
+        }
+        nodes
     }
 
     /// Do its vCPUs have interrupt files (AIA), or a PLIC?

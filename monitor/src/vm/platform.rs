@@ -164,6 +164,12 @@ impl Platform {
         self.slots().for_each(|(_, slot)| slot.disconnect());
     }
 
+    /// Machine pages of modified disk blocks.
+    #[must_use]
+    pub fn disk_pages(&self) -> u64 {
+        self.slots().map(|(_, slot)| slot.disk_pages()).sum()
+    }
+
     /// What went through disks and network.
     #[must_use]
     pub fn traffic(&self) -> Traffic {

@@ -272,6 +272,8 @@ impl Record {
         vm.platform().disconnect();
         self.life = None;
         self.state = VmState::Stopped;
+        // The old life lets go of its disks before the next one asks for them.
+        drop(vm);
         self.finish(ending);
         false
     }
