@@ -24,7 +24,7 @@ pub fn set_zero_block(bytes: u32) {
 #[inline(always)]
 #[must_use]
 pub fn read_u64(addr: MachineAddr) -> u64 {
-    debug_assert!(addr.raw() % 8 == 0);
+    debug_assert!(addr.raw().is_multiple_of(8));
     // SAFETY: the direct map covers all machine memory; a plain load has no side effect on RAM.
     unsafe { (direct(addr) as *const u64).read_volatile() }
 }
@@ -32,7 +32,7 @@ pub fn read_u64(addr: MachineAddr) -> u64 {
 /// Writes an aligned word of machine memory that the caller owns (a table page, a frame not yet mapped).
 #[inline(always)]
 pub fn write_u64(addr: MachineAddr, value: u64) {
-    debug_assert!(addr.raw() % 8 == 0);
+    debug_assert!(addr.raw().is_multiple_of(8));
     // SAFETY: as for `read_u64`; the frame's owner asked for the store. Rust objects never share frames with
     // guest memory or tables (the memmap hands a frame to one use at a time).
     unsafe { (direct(addr) as *mut u64).write_volatile(value) };
@@ -92,7 +92,7 @@ pub fn write_bytes(addr: MachineAddr, data: &[u8]) {
 /// behaviour. Aligned power-of-two sizes up to 8 are one access, so ring indices are never torn.
 #[inline(always)]
 fn copy_raw(dst: *mut u8, src: *const u8, len: usize) {
-    let aligned = (dst as usize | src as usize) % len.max(1) == 0;
+    let aligned = (dst as usize | src as usize).is_multiple_of(len.max(1));
     // SAFETY: both sides are valid for `len` bytes: one is a Rust buffer of that length, the other direct-mapped
     // memory (or both are). They do not overlap: Rust buffers live in heap or stack frames, never in guest frames.
     unsafe {
@@ -113,7 +113,7 @@ fn copy_raw(dst: *mut u8, src: *const u8, len: usize) {
 unsafe fn copy_block(mut dst: *mut u8, mut src: *const u8, mut len: usize) {
     // SAFETY: every step stays inside the `len` bytes that the caller vouches for.
     unsafe {
-        if (dst as usize | src as usize) % 8 == 0 {
+        if (dst as usize | src as usize).is_multiple_of(8) {
             while len >= 64 {
                 asm!(
                     "ld {a}, 0({s})", "ld {b}, 8({s})", "ld {c}, 16({s})", "ld {e}, 24({s})",
@@ -132,7 +132,7 @@ unsafe fn copy_block(mut dst: *mut u8, mut src: *const u8, mut len: usize) {
             }
         }
         // Files of the boot bundle begin at multiples of 4.
-        if (dst as usize | src as usize) % 4 == 0 {
+        if (dst as usize | src as usize).is_multiple_of(4) {
             while len >= 32 {
                 asm!(
                     "lw {a}, 0({s})", "lw {b}, 4({s})", "lw {c}, 8({s})", "lw {e}, 12({s})",

@@ -28,7 +28,10 @@ struct Arena(UnsafeCell<[u8; ARENA]>);
 unsafe impl Sync for Arena {}
 
 static FIRST: Arena = Arena(UnsafeCell::new([0; ARENA]));
-static GROW: Once<fn(usize) -> Option<(*mut u8, usize)>> = Once::new();
+/// Takes so many bytes, or more, of memory that nobody else uses.
+pub type Growth = fn(usize) -> Option<(*mut u8, usize)>;
+
+static GROW: Once<Growth> = Once::new();
 static CLAIMED: AtomicU64 = AtomicU64::new(0);
 
 #[derive(Debug)]
@@ -56,7 +59,7 @@ unsafe impl Source for Frames {
 static HEAP: TalcLock<spin::Mutex<()>, Frames> = TalcLock::new(Frames { first_claimed: false });
 
 /// From now on the heap grows through `grow`, which returns at least so many bytes of memory that nobody else uses.
-pub fn set_growth(grow: fn(usize) -> Option<(*mut u8, usize)>) {
+pub fn set_growth(grow: Growth) {
     GROW.call_once(|| grow);
 }
 

@@ -256,7 +256,7 @@ fn steal_time(vcpu: &mut Vcpu, fid: usize) -> Answer {
         vcpu.steal_record = None;
         return Ok(0);
     }
-    if low % RECORD != 0 {
+    if !low.is_multiple_of(RECORD) {
         return Err(Error::InvalidParam);
     }
     let record = GuestPhysAddr::new(low);
