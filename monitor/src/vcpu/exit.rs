@@ -148,6 +148,13 @@ fn mmio(vcpu: &mut Vcpu, gpa: GuestPhysAddr) -> Next {
     }
 }
 
+/// The instruction at the guest's `pc`, where the hart did not report it.
+fn fetch_instruction(pc: u64) -> Option<u32> {
+    let low = guarded::fetch_guest_u16(pc)?;
+    let high = if low & 3 == 3 { guarded::fetch_guest_u16(pc.wrapping_add(2))? } else { 0 };
+    Some(u32::from(low) | u32::from(high) << 16)
+}
+
 fn decode_access(vcpu: &Vcpu) -> Option<MemoryAccess> {
     match csr::htinst::read() {
         0 => {
@@ -160,7 +167,11 @@ fn decode_access(vcpu: &Vcpu) -> Option<MemoryAccess> {
 }
 
 fn virtual_instruction(vcpu: &mut Vcpu) -> Next {
-    let instruction = csr::stval::read();
+    let instruction = match csr::stval::read() {
+        // Hardware may leave stval zero, and QEMU does for `wrs.nto`.
+        0 => fetch_instruction(vcpu.context.pc).map_or(0, u64::from),
+        instruction => instruction,
+    };
     if instruction == decode::WFI {
         vcpu.count(ExitCause::Wfi);
         vcpu.context.pc += 4;
