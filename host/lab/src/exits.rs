@@ -4,7 +4,7 @@
 //! guest. Exits are counted by the monitor: the difference of two runs that differ only in their repetitions, so that
 //! boot and console cancel.
 
-use control::{DiskMode, DiskSpec, MachineInfo, MachineStats, MonitorMemoryKind, Pages, VmSpec};
+use control::{Boot, DiskMode, DiskSpec, MachineInfo, MachineStats, MonitorMemoryKind, Pages, VmSpec};
 
 use crate::figure::Figure;
 use crate::report::Report;
@@ -120,14 +120,7 @@ fn without_zeroing(figures: Vec<Figure>) -> Vec<Figure> {
 
 /// Exits per operation: two runs that differ only in the repetitions.
 fn exits(machine: &Running, id: &str, figure: &str, vcpus: u16, repetitions: u64) -> Figure {
-    let total = |count: u64| -> Result<u64, LabError> {
-        let ended = machine.run(&guest(figure, vcpus, count)?)?;
-        if !ended.console.lines().any(|line| parse(line).is_some()) {
-            let (experiment, reason) = (id.to_owned(), "it gave no figure".to_owned());
-            return Err(LabError::Guest { experiment, reason, console: ended.console });
-        }
-        Ok(ended.stats.vcpus.iter().map(|vcpu| vcpu.exits.total()).sum())
-    };
+    let total = |count: u64| total_exits(machine, figure, vcpus, count);
     match total(repetitions).and_then(|few| Ok((few, total(3 * repetitions)?))) {
         Ok((few, many)) => {
             let difference = many.saturating_sub(few);
@@ -141,6 +134,25 @@ fn exits(machine: &Running, id: &str, figure: &str, vcpus: u16, repetitions: u64
         }
         Err(error) => Figure::missing(id, error.to_string()),
     }
+}
+
+/// All exits of a guest with so many operations. Its counters are read while it lives: they go with it.
+fn total_exits(machine: &Running, figure: &str, vcpus: u16, count: u64) -> Result<u64, LabError> {
+    let mut spec = guest(figure, vcpus, count)?;
+    if let Boot::Kernel { cmdline, .. } = &mut spec.boot {
+        cmdline.push_str(" stay");
+    }
+    machine.start(&spec)?;
+    let waited = machine.wait_text(&spec.name, "IDLE");
+    let stats = machine.client().vm_stats(&spec.name);
+    machine.client().kill_vm(&spec.name)?;
+    machine.client().destroy_vm(&spec.name)?;
+    let (console, stats) = (waited?, stats?);
+    if stats.vcpus.is_empty() || !console.lines().any(|line| parse(line).is_some()) {
+        let (experiment, reason) = (figure.to_owned(), "it gave no figure, or has no counters".to_owned());
+        return Err(LabError::Guest { experiment, reason, console });
+    }
+    Ok(stats.vcpus.iter().map(|vcpu| vcpu.exits.total()).sum())
 }
 
 fn two(repetitions: u64) -> f64 {
