@@ -195,8 +195,12 @@ fn vm_overhead(machine: &Running) -> Result<Vec<Figure>, LabError> {
     machine.client().kill_vm(&spec.name)?;
     machine.client().destroy_vm(&spec.name)?;
     let mib = |bytes: u64| ratio(bytes, 1 << 20);
+    let mut overhead = Figure::new("vm_overhead_mib", mib(taken.saturating_sub(unused).max(tables)), "MiB", 1);
+    if after.monitor.iter().all(|memory| memory.kind != MonitorMemoryKind::HeapFree) {
+        overhead.note.push_str("; a lower bound: this monitor does not tell how much of its heap is in use");
+    }
     Ok(vec![
-        Figure::new("vm_overhead_mib", mib(taken.saturating_sub(unused).max(tables)), "MiB", 1),
+        overhead,
         Figure::new("vm_tables_and_bookkeeping", mib(tables), "MiB", 1),
         Figure::new("vm_heap", mib(heap), "MiB", 1),
         Figure::new("vm_taken_and_unused", mib(unused), "MiB", 1),
