@@ -135,6 +135,8 @@ fn turn(hart: &Hart, local: &mut HartLocal, entity: sched::Entity) {
         Next::VmStateChanged => {
             vcpu.vm.is_running() || {
                 vcpu.run_state = RunState::Parked;
+                // Whoever paused the VM waits for its last vCPU.
+                crate::machine::wake_control();
                 false
             }
         }
