@@ -83,30 +83,32 @@ fn inject_or_fail(vcpu: &mut Vcpu, scause: u64) -> Next {
     Next::Resume
 }
 
+/// Only chooses: what the two ways need of the stack and of registers differs too much to pay for both.
+#[inline(always)]
 fn guest_page_fault(vcpu: &mut Vcpu, hart: &Hart, access: Access) -> Next {
     let gpa = GuestPhysAddr::new(csr::htval::read() << 2 | csr::stval::read() & 3);
-    if vcpu.vm.is_ram(gpa) {
-        vcpu.count(match access {
-            Access::Read => ExitCause::LoadGuestPageFault,
-            Access::Write => ExitCause::StoreGuestPageFault,
-            Access::Execute => ExitCause::InstructionGuestPageFault,
-        });
-        return match vcpu.vm.touch(gpa, hart.node) {
-            Touch::Mapped => {
-                super::shared::add(&vcpu.shared.counters.faults, 1);
-                Next::Resume
-            }
-            Touch::OutOfMemory => Next::VmStateChanged,
-        };
+    if vcpu.vm.is_ram(gpa) { touch(vcpu, hart, access, gpa) } else { mmio(vcpu, access, gpa) }
+}
+
+/// A first touch of RAM by this node.
+#[inline(never)]
+fn touch(vcpu: &mut Vcpu, hart: &Hart, access: Access, gpa: GuestPhysAddr) -> Next {
+    vcpu.count(match access {
+        Access::Read => ExitCause::LoadGuestPageFault,
+        Access::Write => ExitCause::StoreGuestPageFault,
+        Access::Execute => ExitCause::InstructionGuestPageFault,
+    });
+    match vcpu.vm.touch(gpa, hart.node) {
+        Touch::Mapped => {
+            super::shared::add(&vcpu.shared.counters.faults, 1);
+            Next::Resume
+        }
+        Touch::OutOfMemory => Next::VmStateChanged,
     }
-    if access == Access::Execute {
-        vcpu.count(ExitCause::InstructionGuestPageFault);
-        return wild(vcpu, cause::INSTRUCTION_ACCESS_FAULT, gpa);
-    }
-    mmio(vcpu, gpa)
 }
 
 /// An access to an address where the guest has nothing: it sees what hardware would show, an access fault.
+#[cold]
 fn wild(vcpu: &mut Vcpu, access_fault: u64, gpa: GuestPhysAddr) -> Next {
     if vcpu.is_fault_loop() {
         return vcpu.fail("bus", "the guest's trap handler itself faults for ever", gpa.raw());
@@ -115,7 +117,13 @@ fn wild(vcpu: &mut Vcpu, access_fault: u64, gpa: GuestPhysAddr) -> Next {
     Next::Resume
 }
 
-fn mmio(vcpu: &mut Vcpu, gpa: GuestPhysAddr) -> Next {
+/// An access outside RAM.
+#[inline(never)]
+fn mmio(vcpu: &mut Vcpu, access: Access, gpa: GuestPhysAddr) -> Next {
+    if access == Access::Execute {
+        vcpu.count(ExitCause::InstructionGuestPageFault);
+        return wild(vcpu, cause::INSTRUCTION_ACCESS_FAULT, gpa);
+    }
     let Some(access) = decode_access(vcpu) else {
         vcpu.count(ExitCause::Other);
         return wild(vcpu, cause::LOAD_ACCESS_FAULT, gpa);
@@ -155,15 +163,17 @@ fn fetch_instruction(pc: u64) -> Option<u32> {
     Some(u32::from(low) | u32::from(high) << 16)
 }
 
+#[inline]
 fn decode_access(vcpu: &Vcpu) -> Option<MemoryAccess> {
     match csr::htinst::read() {
-        0 => {
-            let low = guarded::fetch_guest_u16(vcpu.context.pc)?;
-            let high = if low & 3 == 3 { guarded::fetch_guest_u16(vcpu.context.pc.wrapping_add(2))? } else { 0 };
-            decode::from_instruction(u32::from(low) | u32::from(high) << 16)
-        }
+        0 => decode_fetched(vcpu.context.pc),
         htinst => decode::from_htinst(htinst),
     }
+}
+
+#[cold]
+fn decode_fetched(pc: u64) -> Option<MemoryAccess> {
+    decode::from_instruction(fetch_instruction(pc)?)
 }
 
 fn virtual_instruction(vcpu: &mut Vcpu) -> Next {

@@ -187,7 +187,15 @@ impl Platform {
         }
     }
 
+    #[inline]
     fn after_uart(&self, uart: &mut Uart, vm: &Vm) {
+        if uart.output_len() > 0 {
+            Self::flush_uart(uart, vm);
+        }
+    }
+
+    #[inline(never)]
+    fn flush_uart(uart: &mut Uart, vm: &Vm) {
         let mut bytes = [0; OUTPUT_BATCH];
         while uart.output_len() > 0 {
             let len = uart.take_output(&mut bytes, &VmEnv::new(vm));

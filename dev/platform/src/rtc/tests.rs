@@ -85,6 +85,15 @@ fn the_guest_can_set_the_clock() {
 }
 
 proptest! {
+    /// The multiplication agrees with the division for a century of ticks of any real timebase.
+    #[test]
+    fn the_scale_is_exact(hz in 1_000_u64..4_000_000_000, seconds in 0_u64..3_000_000_000, part in 0.0..1.0_f64) {
+        let ticks = hz * seconds + (hz as f64 * part) as u64;
+        let exact = (u128::from(ticks) * u128::from(NS_PER_SECOND) / u128::from(hz)) as u64;
+        let scaled = Scale::new(hz).ns(ticks);
+        prop_assert!(scaled.wrapping_sub(exact) <= 1, "{} is not {}", scaled, exact);
+    }
+
     #[test]
     fn random_accesses_do_not_panic(steps in accesses(0x40), hz in any::<u64>(), epoch in any::<u64>(), now in any::<u64>()) {
         let (mut rtc, env) = (Rtc::new(RTC_IRQ, hz, epoch), TestEnv::default());
