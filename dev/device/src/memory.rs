@@ -72,6 +72,17 @@ pub trait GuestMemory {
         Ok(u64::from_le_bytes(b))
     }
 
+    /// Reads two neighbouring little-endian `u64`s; where `addr` is a multiple of 8, each is single-copy atomic.
+    ///
+    /// # Errors
+    /// As for [`GuestMemory::read`].
+    fn read_u64_pair(&self, addr: GuestPhysAddr) -> Result<[u64; 2], MemoryFault> {
+        let mut b = [0; 16];
+        self.read(addr, &mut b)?;
+        let value = u128::from_le_bytes(b);
+        Ok([value as u64, (value >> 64) as u64])
+    }
+
     /// Writes a little-endian `u16`; naturally aligned accesses are single-copy atomic.
     ///
     /// # Errors
@@ -94,6 +105,15 @@ pub trait GuestMemory {
     /// As for [`GuestMemory::write`].
     fn write_u64(&self, addr: GuestPhysAddr, value: u64) -> Result<(), MemoryFault> {
         self.write(addr, &value.to_le_bytes())
+    }
+
+    /// Writes two neighbouring little-endian `u32`s; where `addr` is a multiple of 4, each is single-copy atomic.
+    ///
+    /// # Errors
+    /// As for [`GuestMemory::write`].
+    fn write_u32_pair(&self, addr: GuestPhysAddr, values: [u32; 2]) -> Result<(), MemoryFault> {
+        let [low, high] = values;
+        self.write(addr, &(u64::from(high) << 32 | u64::from(low)).to_le_bytes())
     }
 
     /// Orders all earlier accesses before all later ones as the guest's harts and devices see them.

@@ -19,7 +19,6 @@ pub const T_GET_ID: u32 = 8;
 pub const T_DISCARD: u32 = 11;
 pub const T_WRITE_ZEROES: u32 = 13;
 
-pub const HEADER_BYTES: usize = 16;
 pub const ID_BYTES: usize = 20;
 /// Bytes of one discard or write-zeroes range.
 pub const RANGE_BYTES: usize = 16;

@@ -271,7 +271,7 @@ fn the_same_head_twice_in_flight_stops_the_guest() {
 }
 
 #[test]
-fn a_4_kib_read_makes_thirteen_accesses_and_its_data() {
+fn a_4_kib_read_makes_eleven_accesses_and_its_data() {
     let env = TestEnv::new(4 << 20);
     let mut device = RamDisk::new().device();
     let mut driver = Driver::new(&env);
@@ -280,7 +280,7 @@ fn a_4_kib_read_makes_thirteen_accesses_and_its_data() {
     driver.add(0, &[header, data, status], true);
     env.memory.take_accesses();
     driver.notify(&mut device, 0).unwrap();
-    assert_eq!(env.memory.take_accesses(), 13 + 1);
+    assert_eq!(env.memory.take_accesses(), 11 + 1);
 }
 
 proptest! {

@@ -247,7 +247,7 @@ fn sending_a_small_frame_makes_few_memory_accesses() {
     driver.add(TRANSMIT_QUEUE, &[header, data], true);
     env.memory.take_accesses();
     driver.notify(&mut device, TRANSMIT_QUEUE).unwrap();
-    assert_eq!(env.memory.take_accesses(), 13, "data included");
+    assert_eq!(env.memory.take_accesses(), 11, "data included");
 }
 
 proptest! {

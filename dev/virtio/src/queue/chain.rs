@@ -121,18 +121,31 @@ impl Chain {
         if (self.readable as usize) < buf.len() {
             return Err(ReadError::Short);
         }
-        // The usual framing: the header has a segment of its own.
-        if let Some(segment) = self.segments.get(self.read_next)
-            && segment.len as usize == buf.len()
-            && self.read_next < self.split
-        {
-            memory.read(segment.addr, buf).map_err(RingError::from)?;
-            self.read_next += 1;
-            self.readable -= buf.len() as u32;
-            return Ok(());
-        }
         self.read_some(memory, buf)?;
         Ok(())
+    }
+
+    /// Consumes 16 readable bytes: two words, as many headers are.
+    ///
+    /// # Errors
+    /// [`ReadError::Short`] when there are fewer; nothing is consumed then.
+    #[inline]
+    pub fn read_u64_pair(&mut self, memory: &dyn GuestMemory) -> Result<[u64; 2], ReadError> {
+        const BYTES: u32 = 16;
+        // The usual framing: the header has a segment of its own.
+        if let Some(segment) = self.segments.get(self.read_next)
+            && segment.len == BYTES
+            && self.read_next < self.split
+        {
+            let words = memory.read_u64_pair(segment.addr).map_err(RingError::from)?;
+            self.read_next += 1;
+            self.readable -= BYTES;
+            return Ok(words);
+        }
+        let mut raw = [0; BYTES as usize];
+        self.read_exact(memory, &mut raw)?;
+        let value = u128::from_le_bytes(raw);
+        Ok([value as u64, (value >> 64) as u64])
     }
 
     /// Consumes up to `buf.len()` readable bytes and says how many there were.

@@ -140,9 +140,8 @@ impl Queue {
     /// [`RingError::Memory`] when guest RAM refuses.
     pub fn push(&mut self, memory: &dyn GuestMemory, head: u16, len: u32) -> Result<(), RingError> {
         let slot = u64::from(u32::from(self.next_used) & (self.size - 1));
-        let addr = self.used.wrapping_add(spec::RING_ENTRIES + spec::USED_ENTRY * slot);
-        memory.write_u32(GuestPhysAddr::new(addr), u32::from(head))?;
-        memory.write_u32(ring(addr, 4), len)?;
+        let addr = ring(self.used, spec::RING_ENTRIES + spec::USED_ENTRY * slot);
+        memory.write_u32_pair(addr, [u32::from(head), len])?;
         self.next_used = self.next_used.wrapping_add(1);
         Ok(())
     }

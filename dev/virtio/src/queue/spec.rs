@@ -55,11 +55,11 @@ impl Descriptor {
     /// Decodes 16 bytes as they lie in guest memory.
     pub const fn decode(raw: &[u8; 16]) -> Self {
         let value = u128::from_le_bytes(*raw);
-        Self::from_words(value as u64, (value >> 64) as u64)
+        Self::from_words([value as u64, (value >> 64) as u64])
     }
 
     /// Decodes the two words of a descriptor.
-    pub const fn from_words(low: u64, high: u64) -> Self {
+    pub const fn from_words([low, high]: [u64; 2]) -> Self {
         Self { addr: low, len: high as u32, flags: (high >> 32) as u16, next: (high >> 48) as u16 }
     }
 

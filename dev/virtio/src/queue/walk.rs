@@ -24,11 +24,6 @@ impl Table {
     fn at(self, index: u16) -> GuestPhysAddr {
         GuestPhysAddr::new(self.base.raw().wrapping_add(DESC_SIZE * u64::from(index)))
     }
-
-    /// Where the second word of descriptor `index` lies.
-    fn high_word(self, index: u16) -> GuestPhysAddr {
-        GuestPhysAddr::new(self.at(index).raw().wrapping_add(8))
-    }
 }
 
 /// Appends the chain at `head` to `chain`; follows at most one indirect table, and only as the last element.
@@ -45,8 +40,7 @@ pub fn walk(
     let mut index = head;
     for _ in 0..table.count {
         // One at a time: neighbours in the queue's own table mostly belong to other chains.
-        let descriptor =
-            Descriptor::from_words(memory.read_u64(table.at(index))?, memory.read_u64(table.high_word(index))?);
+        let descriptor = Descriptor::from_words(memory.read_u64_pair(table.at(index))?);
         if descriptor.has(DESC_F_INDIRECT) {
             let inner = indirect_table(memory, &descriptor, index, allow_indirect)?;
             return walk_indirect(chain, memory, inner);
