@@ -220,6 +220,12 @@ impl SharedDisk {
         }
     }
 
+    /// May there be requests for [`SharedDisk::next_ready`]?
+    #[must_use]
+    pub fn has_ready(&self) -> bool {
+        !self.ready.is_empty()
+    }
+
     /// The next pending request that can go on. It does so in [`SharedDisk::resume`].
     pub fn next_ready(&mut self) -> Option<Ready> {
         while let Some(id) = self.ready.pop_front() {

@@ -256,17 +256,21 @@ impl View {
         self.unit().shared.lock().private_pages(self.mount)
     }
 
-    /// Starts a request.
-    pub fn submit(&self, tag: BlockTag, request: Request<'_>, memory: &dyn GuestMemory) -> Outcome {
+    /// Starts a request. Also says whether there is work for [`pump`].
+    pub fn submit(&self, tag: BlockTag, request: Request<'_>, memory: &dyn GuestMemory) -> (Outcome, bool) {
         let node = crate::boot::this_hart().map_or(HOME_NODE, |hart| hart.node);
         let mut driver = Driver { index: self.unit };
         let mut context = Context { pages: &MachinePages, io: &mut driver, node };
-        self.unit().shared.lock().submit(self.mount, tag.raw(), request, &Guest(memory), &mut context)
+        let mut shared = self.unit().shared.lock();
+        let outcome = shared.submit(self.mount, tag.raw(), request, &Guest(memory), &mut context);
+        (outcome, shared.has_ready())
     }
 
-    /// Forgets the requests under way.
-    pub fn cancel(&self) {
-        self.unit().shared.lock().cancel(self.mount);
+    /// Forgets the requests under way. Says whether there is work for [`pump`].
+    pub fn cancel(&self) -> bool {
+        let mut shared = self.unit().shared.lock();
+        shared.cancel(self.mount);
+        shared.has_ready()
     }
 
     /// Which disk it is, for [`pump`].

@@ -304,8 +304,7 @@ impl Vm {
         match region {
             Region::Virtio(slot) => {
                 if let Some(device) = bus.slot(usize::from(slot)) {
-                    device.write(offset, width, value, &env)?;
-                    device.after_access(self);
+                    device.write(self, offset, width, value, &env)?;
                 }
             }
             Region::Uart => {

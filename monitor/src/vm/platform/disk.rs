@@ -17,6 +17,8 @@ pub struct DiskPort {
     is_read_only: bool,
     serial: [u8; 20],
     traffic: Traffic,
+    /// The disk has requests that can go on, of this VM or of others.
+    is_pump_due: bool,
 }
 
 impl DiskPort {
@@ -28,7 +30,7 @@ impl DiskPort {
             *place = byte;
         }
         let (sectors, is_read_only) = (view.sectors(), view.is_read_only());
-        Self { view, sectors, is_read_only, serial, traffic: Traffic::default() }
+        Self { view, sectors, is_read_only, serial, traffic: Traffic::default(), is_pump_due: false }
     }
 
     /// What went through.
@@ -43,10 +45,10 @@ impl DiskPort {
         self.view.private_pages()
     }
 
-    /// The view, to go on with requests that can.
+    /// The disk to go on with once the device's lock is free, if requests of it can. Asked once.
     #[must_use]
-    pub const fn view(&self) -> &View {
-        &self.view
+    pub fn take_pump_due(&mut self) -> Option<usize> {
+        core::mem::take(&mut self.is_pump_due).then(|| self.view.unit_index())
     }
 }
 
@@ -90,13 +92,15 @@ impl BlockBackend for DiskPort {
         }
         let segments = List(request.segments);
         let wanted = Request { kind, sector: request.sector, sectors: request.sectors, segments: &segments };
-        match self.view.submit(tag, wanted, memory) {
+        let (outcome, is_pump_due) = self.view.submit(tag, wanted, memory);
+        self.is_pump_due |= is_pump_due;
+        match outcome {
             StorageOutcome::Done(status) => Outcome::Done(disks::block_status(status)),
             StorageOutcome::Pending => Outcome::Pending,
         }
     }
 
     fn cancel_all(&mut self) {
-        self.view.cancel();
+        self.is_pump_due |= self.view.cancel();
     }
 }

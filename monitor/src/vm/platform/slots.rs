@@ -14,7 +14,7 @@ use control::{ControlError, VmSpec};
 use device::{Device as _, Env, GuestFault, Width};
 use spin::Mutex;
 use virtio::{
-    Trigger, VirtioMmio,
+    Trigger, VirtioMmio, VirtioModel,
     balloon::Balloon,
     block::{Block, BlockStatus, BlockTag},
     console::{Console, PortConfig},
@@ -88,44 +88,33 @@ impl Slot {
         each!(self, device => device.lock().read(offset, width, env))
     }
 
-    /// The guest writes a register.
+    /// The guest writes a register. The device's lock is free again for what follows from it.
     ///
     /// # Errors
     /// As [`device::Device::write`].
     #[inline]
-    pub fn write(&self, offset: u64, width: Width, value: u64, env: &dyn Env) -> Result<(), GuestFault> {
-        if let Self::Net(net) = self {
-            // What it cannot do at once goes on in `after_access`, between deliveries.
-            return net.lock().write(offset, width, value, env);
-        }
-        each!(self, device => {
-            let mut device = device.lock();
-            device.write(offset, width, value, env)?;
-            // A spent budget: go on here, in the time of the vCPU that asked.
-            while device.has_backlog() {
-                device.poll(env)?;
-            }
-            Ok(())
-        })
-    }
-
-    /// What an access left to do once the device's lock is free.
-    #[inline]
-    pub fn after_access(&self, vm: &Vm) {
+    pub fn write(&self, vm: &Vm, offset: u64, width: Width, value: u64, env: &dyn Env) -> Result<(), GuestFault> {
         match self {
-            Self::Net(net) => net.after_access(vm),
-            Self::Console(_) => crate::machine::wake_control(),
-            Self::Block(_) => self.pump_block(),
-            _ => {}
+            Self::Block(device) => {
+                let mut device = device.lock();
+                write_and_finish(&mut device, offset, width, value, env)?;
+                let due = device.model_mut().backend_mut().take_pump_due();
+                drop(device);
+                due.into_iter().for_each(crate::machine::disks::pump);
+            }
+            Self::Net(net) => {
+                // What it cannot do at once goes on between deliveries.
+                net.lock().write(offset, width, value, env)?;
+                net.after_access(vm);
+            }
+            Self::Console(device) => {
+                write_and_finish(&mut device.lock(), offset, width, value, env)?;
+                crate::machine::wake_control();
+            }
+            Self::Rng(device) => write_and_finish(&mut device.lock(), offset, width, value, env)?,
+            Self::Balloon(device) => write_and_finish(&mut device.lock(), offset, width, value, env)?,
         }
-    }
-
-    /// Goes on with requests of the disk that can; the device's lock must be free.
-    fn pump_block(&self) {
-        if let Self::Block(device) = self {
-            let unit = device.lock().model().backend().view().unit_index();
-            crate::machine::disks::pump(unit);
-        }
+        Ok(())
     }
 
     /// A request that could not be finished at once has ended.
@@ -170,6 +159,22 @@ impl Slot {
             _ => Traffic::default(),
         }
     }
+}
+
+/// A write; a spent budget goes on here, in the time of the vCPU that asked.
+#[inline]
+fn write_and_finish<M: VirtioModel>(
+    device: &mut VirtioMmio<M>,
+    offset: u64,
+    width: Width,
+    value: u64,
+    env: &dyn Env,
+) -> Result<(), GuestFault> {
+    device.write(offset, width, value, env)?;
+    while device.has_backlog() {
+        device.poll(env)?;
+    }
+    Ok(())
 }
 
 /// The devices of a description, in the order of their slots: disks, networks, console, entropy, balloon.
