@@ -129,6 +129,25 @@ impl Pmap {
         })
     }
 
+    /// The machine page behind `gfn`, and how many follow on it in the same backing, if it is a private one that may be read
+    /// and written without further ado; else ask [`Pmap::lookup`]. For the many small accesses of devices: a dozen
+    /// instructions.
+    #[inline(always)]
+    pub fn private_run<M: MachineMemory>(&self, memory: &M, gfn: Gfn) -> Option<(Mfn, u64)> {
+        if !self.contains(gfn) {
+            return None;
+        }
+        let word = self.blocks.get(self.block_number(gfn))?;
+        let index = gfn.index_in_large();
+        match word.table() {
+            Some(table) => Some((Slot::from_word(memory.read_u64(slot_addr(table, index))).private_page()?, 1)),
+            None => {
+                let first = word.whole().private_page()?;
+                Some((Mfn::new(first.raw() + index as u64), PAGES_PER_LARGE - index as u64))
+            }
+        }
+    }
+
     /// Can one large page back the block that `gfn` lies in? Nothing of it may be in use, and it must be RAM throughout.
     #[must_use]
     pub fn can_be_large(&self, gfn: Gfn) -> bool {

@@ -2,7 +2,7 @@
 
 use addr::Mfn;
 
-use crate::PageState;
+use crate::{PageState, StateKind};
 
 const KIND_MASK: u64 = 0xf;
 const WATCHED: u64 = 1 << 4;
@@ -44,6 +44,17 @@ impl Slot {
             PageState::PagedOut { slot } => kind | slot << PAYLOAD_SHIFT,
             PageState::Remote { holder } => kind | (holder as u64) << PAYLOAD_SHIFT,
         })
+    }
+
+    /// The machine page of a private page that nobody watches: the quick question of every access by a device.
+    #[inline]
+    pub(crate) const fn private_page(self) -> Option<Mfn> {
+        const PRIVATE: u64 = StateKind::Private as u64;
+        if self.0 & (KIND_MASK | WATCHED) == PRIVATE {
+            Some(Mfn::new(self.0 >> PAYLOAD_SHIFT & MFN_MASK))
+        } else {
+            None
+        }
     }
 
     /// The state; `None` for a word that [`Slot::pack`] never made.
@@ -94,10 +105,21 @@ impl BlockWord {
         }
     }
 
+    /// The page of slots, if the block has one.
+    #[inline]
+    pub(crate) const fn table(self) -> Option<Mfn> {
+        if self.0 & KIND_MASK == TABLE_KIND { Some(Mfn::new(self.0 >> TABLE_SHIFT & MFN_MASK)) } else { None }
+    }
+
+    /// The state of a block without a page of slots.
+    #[inline]
+    pub(crate) const fn whole(self) -> Slot {
+        Slot(self.0)
+    }
+
     #[inline]
     pub(crate) fn unpack(self) -> Block {
-        if self.0 & KIND_MASK == TABLE_KIND {
-            let mfn = Mfn::new(self.0 >> TABLE_SHIFT & MFN_MASK);
+        if let Some(mfn) = self.table() {
             return Block::Table { mfn, used: (self.0 >> USED_SHIFT & USED_MASK) as u16 };
         }
         Block::Whole(Slot(self.0).unpack().expect("block words are made by `pack` only"))
@@ -131,6 +153,11 @@ mod tests {
         #[test]
         fn states_round_trip(state in any_state()) {
             prop_assert_eq!(Slot::pack(state).unpack(), Some(state));
+            let private = match state {
+                PageState::Private { mfn, watched: false, .. } => Some(mfn),
+                _ => None,
+            };
+            prop_assert_eq!(Slot::pack(state).private_page(), private);
             prop_assert_eq!(BlockWord::pack(Block::Whole(state)).unpack(), Block::Whole(state));
         }
 

@@ -38,6 +38,40 @@ pub fn write_u64(addr: MachineAddr, value: u64) {
     unsafe { (direct(addr) as *mut u64).write_volatile(value) };
 }
 
+/// Reads an aligned half-word of a frame.
+#[inline(always)]
+#[must_use]
+pub fn read_u16(addr: MachineAddr) -> u16 {
+    debug_assert!(addr.raw().is_multiple_of(2));
+    // SAFETY: as for `read_u64`.
+    unsafe { (direct(addr) as *const u16).read_volatile() }
+}
+
+/// Reads an aligned 32-bit word of a frame.
+#[inline(always)]
+#[must_use]
+pub fn read_u32(addr: MachineAddr) -> u32 {
+    debug_assert!(addr.raw().is_multiple_of(4));
+    // SAFETY: as for `read_u64`.
+    unsafe { (direct(addr) as *const u32).read_volatile() }
+}
+
+/// Writes an aligned half-word of a frame that the caller may write.
+#[inline(always)]
+pub fn write_u16(addr: MachineAddr, value: u16) {
+    debug_assert!(addr.raw().is_multiple_of(2));
+    // SAFETY: as for `write_u64`.
+    unsafe { (direct(addr) as *mut u16).write_volatile(value) };
+}
+
+/// Writes an aligned 32-bit word of a frame that the caller may write.
+#[inline(always)]
+pub fn write_u32(addr: MachineAddr, value: u32) {
+    debug_assert!(addr.raw().is_multiple_of(4));
+    // SAFETY: as for `write_u64`.
+    unsafe { (direct(addr) as *mut u32).write_volatile(value) };
+}
+
 /// Zeroes a whole frame of the given size.
 pub fn zero(frame: Mfn, size: PageSize) {
     let start = direct(frame.addr());

@@ -54,6 +54,10 @@ pub struct GuestRam {
     returned: AtomicU64,
 }
 
+/// Bytes that a single access can fill, so that a value at an aligned address is never torn.
+#[repr(align(8))]
+struct Aligned<const N: usize>([u8; N]);
+
 struct Inner {
     pmap: Pmap,
     tables: Box<[NodeTable]>,
@@ -129,6 +133,8 @@ impl Inner {
     }
 }
 
+/// Bytes copied with the memory's lock held.
+const LONGEST_PIECE: u64 = 64 << 10;
 /// Guest pages that one teardown step gives back: bounded work.
 const TEARDOWN_BLOCKS: u64 = 4 * addr::PAGES_PER_LARGE;
 
@@ -182,6 +188,20 @@ impl GuestRam {
         }
     }
 
+    /// One access to `size` bytes of naturally aligned RAM: what rings and indices need, in a few dozen instructions.
+    /// `None` where it takes the long way: misaligned, no RAM, or no plain private page there (yet).
+    ///
+    /// The lock is held during the access, so the page cannot be taken away under it.
+    #[inline(always)]
+    fn quick<T>(&self, addr: GuestPhysAddr, size: u64, access: impl FnOnce(MachineAddr) -> T) -> Option<T> {
+        if !addr.raw().is_multiple_of(size) {
+            return None;
+        }
+        let inner = self.inner.lock();
+        let (page, _) = inner.pmap.private_run(&DirectMemory, addr.gfn())?;
+        Some(access(MachineAddr::new(page.addr().raw() | addr.page_offset())))
+    }
+
     /// Calls `each` with the machine address and length of every piece of `[addr, addr + len)`, populating on the way.
     /// The memory's lock is held during each call, so that the page cannot be taken away under the copy.
     #[inline]
@@ -191,19 +211,38 @@ impl GuestRam {
         len: u64,
         mut each: impl FnMut(MachineAddr, u64, u64),
     ) -> Result<(), MemoryFault> {
-        let pool = self.pool(nearest(crate::boot::this_hart().map_or(NodeId(0), |hart| hart.node)));
         let mut done = 0;
         while done < len {
-            let at = addr.checked_add(done).filter(|at| self.is_ram(*at)).ok_or(MemoryFault { addr })?;
+            let at = addr.checked_add(done).ok_or(MemoryFault { addr })?;
             let mut inner = self.inner.lock();
-            let mapping = inner.populated(&pool, at.gfn(), self.large_allowed).ok_or(MemoryFault { addr: at })?;
-            let first = mapping.state.mfn().ok_or(MemoryFault { addr: at })?;
-            let offset = at.raw() - mapping.gfn.addr().raw();
-            let piece = (mapping.size.bytes() - offset).min(len - done).min(64 << 10);
-            each(MachineAddr::new(first.addr().raw() + offset), done, piece);
+            let (page, pages) = match inner.pmap.private_run(&DirectMemory, at.gfn()) {
+                Some(run) => run,
+                None => self.populate_for_device(&mut inner, at).ok_or(MemoryFault { addr: at })?,
+            };
+            let room = pages * BASE_PAGE - at.page_offset();
+            let piece = room.min(len - done).min(LONGEST_PIECE);
+            each(MachineAddr::new(page.addr().raw() | at.page_offset()), done, piece);
             done += piece;
         }
         Ok(())
+    }
+
+    /// The machine page behind `addr`, and how many follow, after giving the guest one if need be.
+    #[cold]
+    fn populate_for_device(&self, inner: &mut Inner, addr: GuestPhysAddr) -> Option<(Mfn, u64)> {
+        let node = crate::boot::this_hart().map_or(NodeId(0), |hart| hart.node);
+        let gfn = Some(addr.gfn()).filter(|_| self.is_ram(addr))?;
+        let mapping = inner.populated(&self.pool(nearest(node)), gfn, self.large_allowed)?;
+        let index = gfn.raw() - mapping.gfn.raw();
+        Some((mapping.machine_page(gfn)?, mapping.size.base_pages() - index))
+    }
+
+    /// The long way to a small value.
+    #[cold]
+    fn bytes_at<const N: usize>(&self, addr: GuestPhysAddr) -> Result<[u8; N], MemoryFault> {
+        let mut bytes = Aligned([0; N]);
+        self.read(addr, &mut bytes.0)?;
+        Ok(bytes.0)
     }
 
     /// Maps the interrupt file `page` of a hart as vCPU `vcpu`'s file, in all nodes' tables.
@@ -337,6 +376,39 @@ fn file_gfn(vcpu: addr::VcpuIndex) -> Gfn {
 }
 
 impl GuestMemory for GuestRam {
+    #[inline]
+    fn read_u16(&self, addr: GuestPhysAddr) -> Result<u16, MemoryFault> {
+        self.quick(addr, 2, direct::read_u16).map_or_else(|| self.bytes_at(addr).map(u16::from_le_bytes), Ok)
+    }
+
+    #[inline]
+    fn read_u32(&self, addr: GuestPhysAddr) -> Result<u32, MemoryFault> {
+        self.quick(addr, 4, direct::read_u32).map_or_else(|| self.bytes_at(addr).map(u32::from_le_bytes), Ok)
+    }
+
+    #[inline]
+    fn read_u64(&self, addr: GuestPhysAddr) -> Result<u64, MemoryFault> {
+        self.quick(addr, 8, direct::read_u64).map_or_else(|| self.bytes_at(addr).map(u64::from_le_bytes), Ok)
+    }
+
+    #[inline]
+    fn write_u16(&self, addr: GuestPhysAddr, value: u16) -> Result<(), MemoryFault> {
+        let quick = self.quick(addr, 2, |at| direct::write_u16(at, value));
+        quick.map_or_else(|| self.write(addr, &Aligned(value.to_le_bytes()).0), Ok)
+    }
+
+    #[inline]
+    fn write_u32(&self, addr: GuestPhysAddr, value: u32) -> Result<(), MemoryFault> {
+        let quick = self.quick(addr, 4, |at| direct::write_u32(at, value));
+        quick.map_or_else(|| self.write(addr, &Aligned(value.to_le_bytes()).0), Ok)
+    }
+
+    #[inline]
+    fn write_u64(&self, addr: GuestPhysAddr, value: u64) -> Result<(), MemoryFault> {
+        let quick = self.quick(addr, 8, |at| direct::write_u64(at, value));
+        quick.map_or_else(|| self.write(addr, &Aligned(value.to_le_bytes()).0), Ok)
+    }
+
     fn read(&self, addr: GuestPhysAddr, buf: &mut [u8]) -> Result<(), MemoryFault> {
         self.for_each_piece(addr, buf.len() as u64, |at, done, len| {
             direct::read_bytes(at, &mut buf[done as usize..(done + len) as usize]);
