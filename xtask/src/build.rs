@@ -17,7 +17,7 @@ pub fn bare_metal(tree: &Tree) -> Result<Vec<PathBuf>> {
     setup::rust_target()?;
     let packages = tree.bare_packages()?;
     for package in &packages {
-        // One at a time: built together they would share each other's features, and a probe would need an allocator.
+        // One at a time: built together they would share each other's features, and carry code that they do not use.
         let mut cargo = tree.cargo();
         run_shown(cargo.args(["build", "--profile", "monitor", "--target", BARE_TARGET, "-p", package]))?;
     }

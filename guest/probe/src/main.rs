@@ -31,6 +31,8 @@ mod imsic;
 #[cfg(target_os = "none")]
 mod layout;
 #[cfg(target_os = "none")]
+mod no_heap;
+#[cfg(target_os = "none")]
 mod probes;
 #[cfg(target_os = "none")]
 mod sbi;
