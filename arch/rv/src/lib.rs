@@ -1,7 +1,7 @@
 //! RISC-V supervisor and hypervisor mechanisms for a monitor that runs in HS-mode.
 //!
 //! Two kinds of modules live here. *Pure* ones ([`decode`], [`cause`], [`fields`]) turn bits into values and are
-//! tested on the host. *Privileged* ones ([`csr`], [`fence`], [`sbi`], [`world`], [`guarded`]) exist only on the
+//! tested on the host. *Privileged* ones ([`copy`], [`csr`], [`fence`], [`sbi`], [`world`], [`guarded`]) exist only on the
 //! target and are the only code of the monitor that executes privileged instructions.
 //!
 //! Field and register names are those of the RISC-V Privileged Architecture, version 20240411, chapters
@@ -15,6 +15,8 @@ pub mod cause;
 pub mod decode;
 pub mod fields;
 
+#[cfg(target_arch = "riscv64")]
+pub mod copy;
 #[cfg(target_arch = "riscv64")]
 pub mod csr;
 #[cfg(target_arch = "riscv64")]

@@ -1,7 +1,7 @@
 //! The probe guest's checks, in VMs of many shapes on machines of many shapes.
 
 use config::MachineInterrupts;
-use control::{Interrupts, Pages, VmSpec};
+use control::{DiskMode, DiskSpec, Interrupts, Pages, VmSpec};
 use lab::rig::{Rig, Running};
 use system_tests::{assert_all_returned, assert_passed, ok, probe};
 
@@ -84,5 +84,19 @@ fn registers_are_kept_while_vms_share_a_hart() {
     }
     for spec in &specs {
         assert_passed(&ok(machine.end_of(&spec.name)));
+    }
+}
+
+/// The monitor copies by the vector registers of whoever runs, of different lengths.
+#[test]
+fn vector_registers_survive_disk_requests() {
+    for cpu in ["rva23s64", "rva23s64,vlen=512", "rva23s64,vlen=1024"] {
+        let machine = rig("vector", 1).hardware(|hardware| hardware.cpu = cpu.into());
+        let machine = ok(ok(machine.scratch("scratch", 16)).boot());
+        let (data, source) = (ok(lab::rig::name("data")), ok(lab::rig::name("scratch")));
+        let disk = DiskSpec { name: data, source, partition: None, mode: DiskMode::CopyOnWrite };
+        let ended = ok(machine.run(&VmSpec { disks: vec![disk], ..probe("reader", 1, "probe=vector-disk") }));
+        assert_passed(&ended);
+        assert!(ended.console.contains("PROBE vector-disk ok"), "{cpu}: {}", ended.console);
     }
 }

@@ -30,11 +30,13 @@ pub fn adopt(description: &MachineDescription) {
         cache_blocks: has(Extension::Zicboz) || has(Extension::Zicbom),
         vector: has(Extension::V),
     };
+    let vlenb = if features.vector { fp::vlenb() } else { 0 };
+    direct::set_vector_bytes(vlenb);
     machine::set_capabilities(Capabilities {
         features,
         gstage_mode: best_gstage_mode(),
         vmid_bits: vmid_bits(),
-        vector: VectorLength(if features.vector { fp::vlenb() } else { 0 }),
+        vector: VectorLength(vlenb),
         guest_files: if features.aia { guest_files() } else { 0 },
         timebase_hz: description.timebase_hz,
     });

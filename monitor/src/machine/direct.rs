@@ -9,11 +9,21 @@ use crate::boot::layout::direct;
 use addr::{BASE_PAGE, MachineAddr, Mfn, PageSize};
 use core::{
     arch::asm,
-    sync::atomic::{AtomicU32, Ordering},
+    sync::atomic::{AtomicU32, AtomicUsize, Ordering},
 };
 
 /// Bytes that one `cbo.zero` clears; 0 where the harts cannot.
 static ZERO_BLOCK: AtomicU32 = AtomicU32::new(0);
+
+/// Bytes of a vector register; 0 where the harts have none.
+static VECTOR_BYTES: AtomicUsize = AtomicUsize::new(0);
+/// Copies from this length on borrow vector registers.
+const VECTOR_FROM: usize = 512;
+
+/// Boot tells the length of a vector register of all harts (0: none).
+pub fn set_vector_bytes(bytes: usize) {
+    VECTOR_BYTES.store(bytes, Ordering::Relaxed);
+}
 
 /// Boot tells the `cbo.zero` block size that all harts share (0: none).
 pub fn set_zero_block(bytes: u32) {
@@ -140,13 +150,20 @@ fn copy_raw(dst: *mut u8, src: *const u8, len: usize) {
     }
 }
 
-/// Sixty-four bytes a turn while both sides are word-aligned, then words, then bytes.
+/// By vector registers where there are some and it is worth it; then sixty-four bytes a turn while both sides are
+/// word-aligned, then words, then bytes.
 ///
 /// # Safety
 /// `dst` and `src` are valid for `len` bytes and do not overlap.
 unsafe fn copy_block(mut dst: *mut u8, mut src: *const u8, mut len: usize) {
-    // SAFETY: every step stays inside the `len` bytes that the caller vouches for.
+    let vlenb = VECTOR_BYTES.load(Ordering::Relaxed);
+    // SAFETY: every step stays inside the `len` bytes that the caller vouches for. Registers of `vlenb` bytes are there
+    // since boot told so, and the monitor takes no interrupts.
     unsafe {
+        if vlenb != 0 && len >= VECTOR_FROM {
+            let copied = rv::copy::copy_groups(dst, src, len, vlenb);
+            (dst, src, len) = (dst.add(copied), src.add(copied), len - copied);
+        }
         if (dst as usize | src as usize).is_multiple_of(8) {
             while len >= 64 {
                 asm!(

@@ -3,7 +3,8 @@
 use super::{report, unable};
 use crate::{cpu, layout, tree::Machine, virtio};
 
-const BLOCK_BYTES: u32 = 4096;
+/// Bytes of a transfer.
+pub const BLOCK_BYTES: u32 = 4096;
 /// Different blocks read; the first round brings them into memory, the second is measured.
 const BLOCKS: u64 = 128;
 /// Instructions of the polling loop, per turn (load, compare and branch).
@@ -11,54 +12,95 @@ const POLL: u64 = 4;
 
 /// Reads of 4 KiB that the monitor has in memory.
 pub fn read_4k(_: &Machine, _: u64, count: u64) {
-    let Some(device) = virtio::Device::find(virtio::BLOCK) else { return unable("blk_read_4k", "no disk") };
-    let mut queue = virtio::Queue::new(layout::RINGS);
-    if device.negotiate(0).is_none() || !device.enable(0, &mut queue) {
-        return unable("blk_read_4k", "the disk refuses the driver");
-    }
-    device.go();
-    let mut reads = 0;
+    let mut disk = match Disk::open() {
+        Ok(disk) => disk,
+        Err(why) => return unable("blk_read_4k", why),
+    };
     for block in 0..BLOCKS {
-        read(device, &mut queue, block, reads);
-        reads += 1;
+        disk.transfer(Direction::Read, block);
     }
-    let (mut below, mut turns) = (0, 0);
+    let (mut below, mut turns, mut refused) = (0, 0, 0);
     for round in 0..count {
-        let (instructions, polls) = read(device, &mut queue, round % BLOCKS, reads);
-        reads += 1;
-        below += instructions.saturating_sub(polls * POLL);
-        turns += polls;
+        let done = disk.transfer(Direction::Read, round % BLOCKS);
+        below += done.instructions.saturating_sub(done.polls * POLL);
+        turns += done.polls;
+        refused += u64::from(done.status != 0);
+    }
+    if refused != 0 {
+        return unable("blk_read_4k", "reads were refused");
     }
     report("blk_read_4k", below / count, "instructions", count);
     report("blk_read_polls", turns / count, "count", count);
 }
 
-/// One read: instructions from the notification on until it is done, and turns of the polling loop among them.
-fn read(device: virtio::Device, queue: &mut virtio::Queue, block: u64, done: u64) -> (u64, u64) {
-    let header = layout::BUFFERS;
-    let (data, status) = (layout::BUFFERS + 0x1000, layout::BUFFERS + 0x100);
-    cpu::store(header, 0);
-    cpu::store(header + 8, block * u64::from(BLOCK_BYTES) / 512);
-    cpu::store8(status, 0xff);
-    queue.push(
-        0,
-        &[
-            virtio::Buffer { address: header, bytes: 16, writable: false },
-            virtio::Buffer { address: data, bytes: BLOCK_BYTES, writable: true },
-            virtio::Buffer { address: status, bytes: 1, writable: true },
-        ],
-    );
-    let wanted = (done + 1) & 0xffff;
-    let used = queue.used() + 2;
-    let mut polls = 0;
-    let begin = cpu::instret();
-    device.notify(0);
-    while cpu::load16(used) != wanted {
-        polls += 1;
+/// Which way data goes. The numbers are the commands of the protocol.
+#[derive(Clone, Copy)]
+pub enum Direction {
+    /// From the disk.
+    Read = 0,
+    /// To the disk.
+    Write = 1,
+}
+
+/// A transfer that has ended.
+pub struct Transfer {
+    /// 0: well.
+    pub status: u64,
+    /// Instructions from the notification on until it was done.
+    instructions: u64,
+    /// Turns of the polling loop among them.
+    polls: u64,
+}
+
+/// The first disk, one request at a time.
+pub struct Disk {
+    device: virtio::Device,
+    queue: virtio::Queue,
+    requests: u64,
+}
+
+impl Disk {
+    /// Takes the disk into use; or why that is impossible.
+    pub fn open() -> Result<Self, &'static str> {
+        let device = virtio::Device::find(virtio::BLOCK).ok_or("no disk")?;
+        let mut queue = virtio::Queue::new(layout::RINGS);
+        if device.negotiate(0).is_none() || !device.enable(0, &mut queue) {
+            return Err("the disk refuses the driver");
+        }
+        device.go();
+        Ok(Self { device, queue, requests: 0 })
     }
-    let spent = cpu::instret() - begin;
-    if cpu::load8(status) != 0 {
-        crate::console::println!("FIGURE blk_read_4k impossible: status {}", cpu::load8(status));
+
+    /// The data of the last read and the next write: [`BLOCK_BYTES`].
+    pub const fn data() -> u64 {
+        layout::BUFFERS + 0x1000
     }
-    (spent, polls)
+
+    /// Reads or writes a block of [`BLOCK_BYTES`].
+    pub fn transfer(&mut self, direction: Direction, block: u64) -> Transfer {
+        let (header, status) = (layout::BUFFERS, layout::BUFFERS + 0x100);
+        cpu::store(header, direction as u64);
+        cpu::store(header + 8, block * u64::from(BLOCK_BYTES) / 512);
+        cpu::store8(status, 0xff);
+        let writable = matches!(direction, Direction::Read);
+        self.queue.push(
+            0,
+            &[
+                virtio::Buffer { address: header, bytes: 16, writable: false },
+                virtio::Buffer { address: Self::data(), bytes: BLOCK_BYTES, writable },
+                virtio::Buffer { address: status, bytes: 1, writable: true },
+            ],
+        );
+        self.requests += 1;
+        let wanted = self.requests & 0xffff;
+        let used = self.queue.used() + 2;
+        let mut polls = 0;
+        let begin = cpu::instret();
+        self.device.notify(0);
+        while cpu::load16(used) != wanted {
+            polls += 1;
+        }
+        let instructions = cpu::instret() - begin;
+        Transfer { status: cpu::load8(status), instructions, polls }
+    }
 }

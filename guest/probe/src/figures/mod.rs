@@ -4,7 +4,7 @@
 //! readings around `n` operations is the cost of all levels together. What the guest itself executes is taken off.
 //! Exits are not seen from inside: the host counts those, as the difference of two runs with different `n`.
 
-mod block;
+pub mod block;
 mod messages;
 mod sharing;
 mod work;

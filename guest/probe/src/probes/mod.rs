@@ -42,6 +42,7 @@ const PROBES: &[(&str, Probe)] = &[
     ("all-harts", harts::everybody),
     ("fp", registers::floating_point),
     ("vector", registers::vector),
+    ("vector-disk", registers::vector_and_disk),
     ("memory", memory::zeroed_and_kept),
     ("reporting", memory::page_reporting),
     ("wild-mmio", devices::wild),

@@ -1,7 +1,12 @@
 //! Floating-point and vector registers keep their values while others run.
 
 use super::{Outcome, check, skip};
-use crate::{cpu, fpu, sbi, tree::Machine};
+use crate::{
+    cpu,
+    figures::block::{BLOCK_BYTES, Direction, Disk},
+    fpu, sbi,
+    tree::Machine,
+};
 
 const ROUNDS: u64 = 100;
 /// Ticks to let others run between fill and look.
@@ -58,6 +63,34 @@ pub fn vector(machine: &Machine, _: u64) -> Outcome {
         check(fpu::vector_length() == vl, "vl changed")?;
         image.store();
         check(image.is_filled(seed), "vector registers changed")?;
+    }
+    fpu::disable_vector();
+    Ok(())
+}
+
+/// Data moves to and from a disk, and the vector registers, which a monitor may copy with, stay as they are.
+pub fn vector_and_disk(machine: &Machine, _: u64) -> Outcome {
+    if !machine.isa.has_vector {
+        return skip("no V extension");
+    }
+    let Ok(mut disk) = Disk::open() else { return skip("no disk") };
+    fpu::enable_vector();
+    let Some(mut image) = fpu::VectorImage::new() else { return skip("vector registers longer than the probe's") };
+    let words = || (Disk::data()..Disk::data() + u64::from(BLOCK_BYTES)).step_by(8);
+    for round in 0..ROUNDS.min(32) {
+        let seed = cpu::time();
+        words().for_each(|at| cpu::store(at, at.wrapping_mul(seed | 1)));
+        image.fill(seed);
+        image.load();
+        let vl = fpu::set_vector_length(round % 16);
+        let written = disk.transfer(Direction::Write, round);
+        words().for_each(|at| cpu::store(at, 0));
+        let read = disk.transfer(Direction::Read, round);
+        check(fpu::vector_length() == vl, "vl changed")?;
+        image.store();
+        check(written.status == 0 && read.status == 0, "the disk refuses")?;
+        check(image.is_filled(seed), "vector registers changed")?;
+        check(words().all(|at| cpu::load(at) == at.wrapping_mul(seed | 1)), "the disk gives other data")?;
     }
     fpu::disable_vector();
     Ok(())
