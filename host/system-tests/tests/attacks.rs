@@ -109,7 +109,6 @@ fn a_guest_that_traps_into_itself_can_be_killed() {
 }
 
 #[test]
-#[ignore = "known fault: on_crash = reset is not honoured for a failure that the guest reports"]
 fn a_guest_that_fails_may_boot_again() {
     let machine = machine("again");
     let spec = VmSpec { on_crash: OnCrash::Reset, ..probe("again", 1, "attack=panic") };
@@ -117,4 +116,8 @@ fn a_guest_that_fails_may_boot_again() {
     let ended = ok(machine.run(&spec));
     assert!(matches!(ended.summary.reason, Some(StopReason::ResetLoop { .. })), "{:?}", ended.summary.reason);
     assert!(ended.summary.resets > 0);
+    let events = ok(machine.events());
+    let count = |wanted: fn(&EventKind) -> bool| events.iter().filter(|event| wanted(&event.kind)).count();
+    assert_eq!(count(|kind| matches!(kind, EventKind::VmStopped { .. })), 1, "it stopped once only");
+    assert_eq!(count(|kind| matches!(kind, EventKind::VmReset)) + 1, ended.summary.resets as usize);
 }

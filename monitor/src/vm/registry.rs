@@ -285,33 +285,31 @@ impl Record {
             log::error!("VM {} lost {pages} pages: {lost:?}", self.spec.name);
             crate::trace::record(Some(self.id), EventKind::PagesLost { pages });
         }
-        // A VM that starts again keeps its harts: its caches and pages are there.
-        let harts = core::mem::take(&mut self.harts);
         let reason = match ending {
-            Ending::Reset => match self.note_reset() {
-                None => {
-                    crate::trace::record(Some(self.id), EventKind::VmReset);
-                    match self.begin_life(&harts) {
-                        Ok(()) => return,
-                        Err(why) => {
-                            log::warn!("VM {} does not start again: {why}", self.spec.name);
-                            StopReason::OutOfMemory { needed: u64::from(self.spec.memory_mib) << 20 }
-                        }
-                    }
-                }
-                Some(reason) => reason,
-            },
             Ending::Stop(reason) if reason.is_crash() && self.spec.on_crash == control::OnCrash::Reset => {
-                crate::trace::record(Some(self.id), EventKind::VmStopped { reason: reason.clone() });
-                match self.note_reset() {
-                    None if self.begin_life(&harts).is_ok() => return,
-                    _ => reason,
-                }
+                log::warn!("VM {}: {reason}; it boots again", self.spec.name);
+                self.begin_again()
             }
-            Ending::Stop(reason) => reason,
+            Ending::Stop(reason) => Some(reason),
+            Ending::Reset => self.begin_again(),
         };
-        crate::trace::record(Some(self.id), EventKind::VmStopped { reason: reason.clone() });
-        self.reason = Some(reason);
+        if let Some(reason) = reason {
+            crate::trace::record(Some(self.id), EventKind::VmStopped { reason: reason.clone() });
+            self.reason = Some(reason);
+        }
+    }
+
+    /// Begins another life; or why there is none.
+    fn begin_again(&mut self) -> Option<StopReason> {
+        // It keeps its harts: its caches and pages are there.
+        let harts = core::mem::take(&mut self.harts);
+        if let Some(reason) = self.note_reset() {
+            return Some(reason);
+        }
+        crate::trace::record(Some(self.id), EventKind::VmReset);
+        let why = self.begin_life(&harts).err()?;
+        log::warn!("VM {} does not start again: {why}", self.spec.name);
+        Some(StopReason::OutOfMemory { needed: u64::from(self.spec.memory_mib) << 20 })
     }
 
     /// Counts a reset; a reason to stop when there were too many in a short time.
