@@ -3,9 +3,9 @@
 //! One trap vector serves both worlds. While a guest runs, `sscratch` holds the address of its [`GuestContext`];
 //! while the monitor runs it holds 0, so the first two instructions of the vector tell the cases apart.
 //!
-//! An exit has two lengths. The *short* one saves only what the C calling convention lets a callee destroy, asks
-//! the context's [`FastExit`] function, and on [`RESUME`] goes straight back: no scheduler, no callee-saved
-//! registers. The *full* one also saves the rest and returns from [`run_guest`] to the per-hart loop.
+//! An exit has two lengths. The *short* one, for environment calls, saves only what the C calling convention lets a
+//! callee destroy, asks the context's [`FastExit`] function, and on [`RESUME`] goes straight back: no scheduler, no
+//! callee-saved registers. The *full* one also saves the rest and returns from [`run_guest`] to the per-hart loop.
 //!
 //! Interrupts are never enabled in HS-mode (`sstatus.SIE` = 0); with V = 1 they are taken regardless, so a guest
 //! is always interruptible and the monitor never is.
@@ -24,9 +24,9 @@ pub const RESUME: usize = 0;
 /// What a [`FastExit`] returns to end the run with a full exit.
 pub const FULL_EXIT: usize = 1;
 
-/// Looks at an exit before the callee-saved registers are stored. `scause` is the trap's cause; the guest's `a0` to
+/// Looks at an environment call of the guest before the callee-saved registers are stored. The guest's `a0` to
 /// `a7`, `t0` to `t6`, `ra`, `gp`, `sp`, `tp` are in the context, and `sepc` still in its CSR.
-pub type FastExit = extern "C" fn(context: &mut GuestContext, scause: u64) -> usize;
+pub type FastExit = extern "C" fn(context: &mut GuestContext) -> usize;
 
 /// Register state of a virtual hart that the world switch moves.
 #[derive(Debug)]
@@ -97,8 +97,10 @@ trap_vector:
     sd t0, 80(a0)
     ld sp, {hs_sp}(a0)
     ld tp, {hs_tp}(a0)
-    ld t0, {fast_exit}(a0)
     csrr a1, scause
+    li t1, {ecall}
+    bne a1, t1, 2f
+    ld t0, {fast_exit}(a0)
     jalr t0
     bnez a0, 2f
     ld a0, 0(sp)
@@ -245,6 +247,7 @@ world_run_guest:
     hs_sp = const offset_of!(GuestContext, hs_sp),
     hs_tp = const offset_of!(GuestContext, hs_tp),
     fast_exit = const offset_of!(GuestContext, fast_exit),
+    ecall = const crate::cause::ECALL_FROM_VS,
     host_trap = sym host_trap,
 );
 

@@ -129,8 +129,7 @@ pub(super) fn machine_stats() -> Reply {
 fn hart_stats(hart: &hart::Hart, now: u64) -> HartStats {
     let counters = &hart.counters;
     let online = counters.online_at.load(Ordering::Relaxed);
-    let (guest_ticks, idle_ticks) =
-        (counters.guest_ticks.load(Ordering::Relaxed), counters.idle_ticks.load(Ordering::Relaxed));
+    let (guest_ticks, idle_ticks) = (counters.guest.read(now), counters.idle.read(now));
     let since = if online == 0 { 0 } else { now.saturating_sub(online) };
     let running = counters.running.load(Ordering::Relaxed);
     HartStats {
@@ -141,7 +140,7 @@ fn hart_stats(hart: &hart::Hart, now: u64) -> HartStats {
         idle_ticks,
         switches: counters.switches.load(Ordering::Relaxed),
         queued: counters.queued.load(Ordering::Relaxed),
-        running: (running != u32::MAX).then_some((VmId((running >> 16) as u16), VcpuIndex(running as u16))),
+        running: (running != u32::MAX).then_some((VmId(running as u16), VcpuIndex((running >> 16) as u16))),
         exits: exits_on(hart),
     }
 }

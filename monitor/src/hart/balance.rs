@@ -12,15 +12,17 @@ use crate::{
 use addr::{CpuIndex, NodeId, VmId};
 use alloc::vec::Vec;
 use control::MigrationReason;
-use core::sync::atomic::Ordering;
+use core::sync::atomic::{AtomicU32, Ordering};
 use rv::csr;
 use sched::{
     Entity,
-    balance::{Activity, Caution, HartFacts, Move, Reason, Snapshot, VcpuFacts, place_vm, rebalance},
+    balance::{Activity, Caution, HartFacts, Move, Reason, Snapshot, VcpuFacts, place_vm, pull_for_idle, rebalance},
 };
 
 /// Time between two looks at the whole machine, in fractions of a second.
 pub const REBALANCE_HZ: u64 = 50;
+/// Looks of an idle hart at the others, per second, while some hart is crowded.
+pub const PULL_HZ: u64 = 1_000;
 
 /// The machine at one moment.
 struct Facts {
@@ -44,9 +46,7 @@ impl Facts {
 
 fn vcpu_facts(vm: VmId, vcpu: &VcpuShared, weight: u32, now: u64) -> VcpuFacts {
     let entity = Entity { vm, vcpu: vcpu.index };
-    let is_running = all()
-        .get(vcpu.cpu().index())
-        .is_some_and(|hart| hart.counters.running.load(Ordering::Relaxed) == super::label(entity));
+    let is_running = all().get(vcpu.cpu().index()).is_some_and(|hart| hart.runs(entity));
     let activity = if is_running {
         Activity::Running
     } else if vcpu.is_blocked() || vcpu.hsm() == HsmState::Stopped {
@@ -71,14 +71,32 @@ pub fn place(registry: &registry::Registry, vcpus: usize) -> Vec<CpuIndex> {
 pub fn step(registry: &registry::Registry) {
     let facts = Facts::new(registry);
     let snapshot = Snapshot { harts: &facts.harts, vcpus: &facts.vcpus, distance: &distance };
-    for Move { entity, from, to, reason } in rebalance(&snapshot, &Caution::new(machine::capabilities().timebase_hz)) {
-        if let Some(hart) = all().get(from.index()) {
-            hart.send(Message::HandOver { entity, to, reason: traced(reason) });
-        }
-    }
+    rebalance(&snapshot, &caution()).into_iter().for_each(propose);
+    let now = csr::time::read();
     for record in registry.records() {
         let Some(life) = &record.life else { continue };
-        life.vcpus().iter().for_each(|vcpu| vcpu.observe_service());
+        let entity = |vcpu: &VcpuShared| Entity { vm: record.id, vcpu: vcpu.index };
+        life.vcpus().iter().for_each(|vcpu| vcpu.observe_service(entity(vcpu), now));
+    }
+}
+
+/// `idle` has nothing to run: asks for a vCPU that waits elsewhere. Gives up where somebody else is at the registry.
+pub fn pull_for(idle: CpuIndex) {
+    let Some(registry) = registry::try_lock() else { return };
+    let facts = Facts::new(&registry);
+    let snapshot = Snapshot { harts: &facts.harts, vcpus: &facts.vcpus, distance: &distance };
+    pull_for_idle(&snapshot, &caution(), idle).into_iter().for_each(propose);
+}
+
+fn caution() -> Caution {
+    Caution::new(machine::capabilities().timebase_hz)
+}
+
+/// Asks the owner; it says no by doing nothing when things have changed.
+fn propose(proposal: Move) {
+    let Move { entity, from, to, reason } = proposal;
+    if let Some(hart) = all().get(from.index()) {
+        hart.send(Message::HandOver { entity, to, reason: traced(reason) });
     }
 }
 
@@ -89,8 +107,22 @@ const fn traced(reason: Reason) -> MigrationReason {
     }
 }
 
-/// Does any hart have more than it can run at once?
+/// Harts with more vCPUs than they can run at once.
+static CROWDED: AtomicU32 = AtomicU32::new(0);
+
+/// The queue of one hart got longer or shorter.
+#[inline]
+pub(super) fn note_length(before: u32, now: u32) {
+    match (before > 1, now > 1) {
+        (false, true) => CROWDED.fetch_add(1, Ordering::Relaxed),
+        (true, false) => CROWDED.fetch_sub(1, Ordering::Relaxed),
+        _ => return,
+    };
+}
+
+/// Is there anything to balance: a hart with more than it can run at once, and another one?
+#[inline]
 #[must_use]
 pub fn is_contended() -> bool {
-    all().iter().any(|hart| hart.counters.queued.load(Ordering::Relaxed) > 1)
+    CROWDED.load(Ordering::Relaxed) != 0 && all().len() > 1
 }

@@ -23,6 +23,8 @@ pub struct HartLocal {
     pub(super) loaded: Option<usize>,
     /// What vCPUs use of the hart.
     pub(super) tools: HartTools,
+    /// When this hart, while idle, may look again for something to take over.
+    pub(super) next_pull: u64,
 }
 
 /// What the vCPUs of a hart share: VMIDs, guest interrupt files, the hart's own timer.
@@ -33,6 +35,7 @@ pub struct HartTools {
     files_used: u64,
     files: u16,
     timer_armed: u64,
+    files_watched: u64,
 }
 
 impl HartTools {
@@ -46,6 +49,21 @@ impl HartTools {
     /// Gives a file back.
     pub fn release_file(&mut self, file: u8) {
         self.files_used &= !(1 << file);
+    }
+
+    /// Lets these guest files, those of vCPUs that wait, interrupt this hart.
+    #[inline]
+    pub fn watch(&mut self, files: u64) {
+        if self.files_watched != files {
+            self.files_watched = files;
+            file::watch(files);
+        }
+    }
+
+    /// The timer has interrupted: it does so again until it is set, even to the same deadline.
+    #[inline]
+    pub fn timer_fired(&mut self) {
+        self.timer_armed = 0;
     }
 
     /// Sets this hart's own timer to `deadline` ticks (`u64::MAX`: never).
@@ -64,20 +82,15 @@ impl HartLocal {
             vcpus: Vec::with_capacity(16),
             queue,
             loaded: None,
-            tools: HartTools { vmids: HartVmids::new(vmid_bits), files_used: 0, files: guest_files, timer_armed: 0 },
+            tools: HartTools {
+                vmids: HartVmids::new(vmid_bits),
+                files_used: 0,
+                files: guest_files,
+                timer_armed: 0,
+                files_watched: u64::MAX,
+            },
+            next_pull: 0,
         }
-    }
-
-    /// The earliest deadline of a vCPU that waits off the hart.
-    pub(super) fn next_wakeup(&self) -> u64 {
-        let waiting = self.vcpus.iter().filter(|vcpu| vcpu.run_state == RunState::Blocked);
-        waiting.map(|vcpu| vcpu.wake_at).min().unwrap_or(u64::MAX)
-    }
-
-    /// Lets the guest files of vCPUs that wait interrupt this hart.
-    pub(super) fn watch_files(&self) {
-        let waiting = self.vcpus.iter().filter(|vcpu| vcpu.run_state == RunState::Blocked);
-        file::watch(waiting.fold(0, |mask, vcpu| mask | vcpu.file_mask()));
     }
 
     /// The position of a vCPU.

@@ -8,10 +8,12 @@ pub mod balance;
 mod local;
 mod mailbox;
 mod run;
+mod stopwatch;
 
 pub use local::{HartLocal, HartTools};
 pub use mailbox::Message;
 pub use run::run;
+pub use stopwatch::Stopwatch;
 
 use crate::vcpu::SharedVcpu;
 use addr::{CpuIndex, HartId, NodeId};
@@ -22,17 +24,17 @@ use spin::{Mutex, Once};
 /// Counters of one hart, written by itself only.
 #[derive(Debug, Default)]
 pub struct HartCounters {
-    /// Ticks with a guest running.
-    pub guest_ticks: AtomicU64,
-    /// Ticks waiting for work.
-    pub idle_ticks: AtomicU64,
+    /// Time with a guest running.
+    pub guest: Stopwatch,
+    /// Time waiting for work.
+    pub idle: Stopwatch,
     /// Ticks at which the hart came up.
     pub online_at: AtomicU64,
     /// Switches from one vCPU to another.
     pub switches: AtomicU64,
     /// vCPUs in the run queue (waiting or running).
     pub queued: AtomicU32,
-    /// vm << 16 | vcpu of the vCPU that is running, or `u32::MAX`.
+    /// [`sched::Entity::label`] of the vCPU that is running, or `u32::MAX`.
     pub running: AtomicU32,
 }
 
@@ -95,6 +97,12 @@ impl Hart {
         self.cpu == CONTROL_HART
     }
 
+    /// Does it run `entity` at this moment?
+    #[must_use]
+    pub fn runs(&self, entity: sched::Entity) -> bool {
+        self.counters.running.load(Ordering::Relaxed) == entity.label()
+    }
+
     fn ring(&self) {
         crate::machine::irq::ring(self.cpu, self.hart_id);
     }
@@ -103,7 +111,7 @@ impl Hart {
     pub fn send(&self, message: Message) {
         self.mail.lock().push(message);
         self.has_mail.store(true, Ordering::SeqCst);
-        self.ring();
+        self.kick();
     }
 
     /// Makes the hart look at its vCPUs' requests.
@@ -114,10 +122,10 @@ impl Hart {
         }
     }
 
-    /// Is there anything to look at? (This hart only.)
+    /// Is there anything to look at? (This hart only.) A kick that is missed here rings, and is seen after that.
     #[inline]
     fn has_work(&self) -> bool {
-        self.has_mail.load(Ordering::SeqCst) || self.kicked.load(Ordering::SeqCst)
+        self.kicked.load(Ordering::Acquire)
     }
 
     fn take_kick(&self) -> bool {
@@ -152,10 +160,4 @@ pub fn kick(vcpu: &SharedVcpu) {
 #[must_use]
 pub fn current() -> Option<CpuIndex> {
     crate::boot::this_hart().map(|hart| hart.cpu)
-}
-
-/// vm << 16 | vcpu: a vCPU in one word.
-#[must_use]
-pub const fn label(entity: sched::Entity) -> u32 {
-    (entity.vm.0 as u32) << 16 | entity.vcpu.0 as u32
 }

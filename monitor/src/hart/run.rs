@@ -3,7 +3,7 @@
 //! This is where Disco's run queues are and where Cellular Disco's gang scheduler will live. The queue's policy is
 //! the crate `sched`; this file only carries out its decisions.
 
-use super::{Hart, HartLocal, Message, add};
+use super::{Hart, HartLocal, Message, balance};
 use crate::vcpu::{Next, RunState, shared::HsmState};
 use core::sync::atomic::Ordering;
 use rv::{csr, fence, fields::interrupt};
@@ -17,19 +17,31 @@ pub fn run(hart: &'static Hart) -> ! {
     local.tools.arm(u64::MAX);
     enable_interrupts();
     loop {
-        attend(hart, &mut local);
-        let now = csr::time::read();
-        wake_due(&mut local, now);
-        match local.queue.pick_next() {
-            Some(entity) => turn(hart, &mut local, entity),
-            None => idle(hart, &mut local),
+        if has_news(hart) {
+            attend(hart, &mut local);
         }
-        hart.counters.queued.store(local.queue.len() as u32, Ordering::Relaxed);
+        let waiting = wake_due(&mut local);
+        match local.queue.pick_next() {
+            Some(entity) => turn(hart, &mut local, entity, waiting),
+            None => idle(hart, &mut local, waiting),
+        }
+        let length = local.queue.len() as u32;
+        balance::note_length(hart.counters.queued.load(Ordering::Relaxed), length);
+        hart.counters.queued.store(length, Ordering::Relaxed);
     }
 }
 
-/// Handles everything that others left for this hart.
+/// Did anybody leave something for this hart? Whoever does so rings afterwards, so what is missed here ends the next
+/// stretch in the guest at once.
 #[inline]
+fn has_news(hart: &Hart) -> bool {
+    csr::sip::read() & (interrupt::SSI | interrupt::SEI) != 0
+        || hart.has_work()
+        || hart.is_control() && crate::machine::is_control_due()
+}
+
+/// Handles everything that others left for this hart.
+#[inline(never)]
 fn attend(hart: &Hart, local: &mut HartLocal) {
     clear_software_interrupt();
     if csr::sip::read() & interrupt::SEI != 0 {
@@ -84,24 +96,43 @@ fn look_at_requests(local: &mut HartLocal) {
             RunState::Parked if vcpu.vm.is_running() => {}
             _ => continue,
         }
-        vcpu.mark_runnable();
+        vcpu.mark_runnable(now);
         local.queue.enqueue(vcpu.entity(), vcpu.weight(), now);
     }
 }
 
-/// Makes vCPUs runnable whose timer or guest interrupt file calls.
-fn wake_due(local: &mut HartLocal, now: u64) {
-    let files = crate::vcpu::file::pending_files();
+/// What the vCPUs that wait off the hart wait for.
+#[derive(Clone, Copy)]
+struct Waiting {
+    /// The earliest of their timers.
+    deadline: u64,
+    /// Their guest interrupt files.
+    files: u64,
+}
+
+/// Makes vCPUs runnable whose timer or guest interrupt file calls; what the others wait for.
+#[inline]
+fn wake_due(local: &mut HartLocal) -> Waiting {
+    let mut waiting = Waiting { deadline: u64::MAX, files: 0 };
     for vcpu in &mut local.vcpus {
-        if vcpu.run_state == RunState::Blocked && (vcpu.wake_at <= now || vcpu.file_mask() & files != 0) {
-            vcpu.mark_runnable();
+        if vcpu.run_state != RunState::Blocked {
+            continue;
+        }
+        let now = csr::time::read();
+        if vcpu.wake_at <= now || vcpu.file_mask() & crate::vcpu::file::pending_files() != 0 {
+            vcpu.mark_runnable(now);
             local.queue.enqueue(vcpu.entity(), vcpu.weight(), now);
+        } else {
+            waiting.deadline = waiting.deadline.min(vcpu.wake_at);
+            waiting.files |= vcpu.file_mask();
         }
     }
+    waiting
 }
 
 /// One turn of a vCPU: until its slice ends, it waits, or somebody calls.
-fn turn(hart: &Hart, local: &mut HartLocal, entity: sched::Entity) {
+#[inline]
+fn turn(hart: &Hart, local: &mut HartLocal, entity: sched::Entity, waiting: Waiting) {
     let Some(at) = local.position(entity) else {
         local.queue.dequeue(entity);
         return;
@@ -110,15 +141,15 @@ fn turn(hart: &Hart, local: &mut HartLocal, entity: sched::Entity) {
     let begin = csr::time::read();
     let is_shared = local.queue.len() > 1;
     let slice_end = if is_shared { begin.saturating_add(local.queue.slice_ticks(entity)) } else { u64::MAX };
-    local.watch_files();
-    local.tools.arm(slice_end.min(local.next_wakeup()).min(crate::machine::next_tick(hart)));
+    local.tools.watch(waiting.files);
+    local.tools.arm(slice_end.min(waiting.deadline).min(crate::machine::next_tick(hart)));
     let vcpu = &mut local.vcpus[at];
-    hart.counters.running.store(super::label(entity), Ordering::Relaxed);
+    hart.counters.running.store(entity.label(), Ordering::Relaxed);
     vcpu.begin_turn(begin, is_shared);
     let next = vcpu.run(hart, &mut local.tools);
     let end = csr::time::read();
     hart.counters.running.store(u32::MAX, Ordering::Relaxed);
-    add(&hart.counters.guest_ticks, vcpu.end_turn(end));
+    vcpu.end_turn(end);
     local.queue.charge(entity, end.wrapping_sub(begin));
     let stays = match next {
         Next::Resume | Next::Reschedule => true,
@@ -146,17 +177,31 @@ fn turn(hart: &Hart, local: &mut HartLocal, entity: sched::Entity) {
     }
 }
 
-/// Nothing is runnable: do a bounded piece of background work or sleep until something happens.
-fn idle(hart: &Hart, local: &mut HartLocal) {
+/// Nothing is runnable: take something over, do a bounded piece of background work, or sleep until something happens.
+fn idle(hart: &Hart, local: &mut HartLocal, waiting: Waiting) {
     let begin = csr::time::read();
+    hart.counters.idle.start(begin);
+    let pull_at = pull(hart, local, begin);
     if !crate::machine::idle_step(hart) {
-        local.tools.arm(local.next_wakeup().min(crate::machine::next_tick(hart)));
-        local.watch_files();
+        local.tools.watch(waiting.files);
+        local.tools.arm(waiting.deadline.min(crate::machine::next_tick(hart)).min(pull_at));
         if !hart.has_work() {
             fence::wait_for_interrupt();
         }
     }
-    add(&hart.counters.idle_ticks, csr::time::read().wrapping_sub(begin));
+    hart.counters.idle.stop(csr::time::read());
+}
+
+/// Asks for a vCPU that waits on a crowded hart; when to ask again.
+fn pull(hart: &Hart, local: &mut HartLocal, now: u64) -> u64 {
+    if !balance::is_contended() {
+        return u64::MAX;
+    }
+    if now >= local.next_pull {
+        local.next_pull = now + crate::machine::capabilities().timebase_hz / balance::PULL_HZ;
+        balance::pull_for(hart.cpu);
+    }
+    local.next_pull
 }
 
 #[expect(unsafe_code)]

@@ -124,6 +124,7 @@ pub fn ticks_to_ns(ticks: u64) -> u64 {
 }
 
 /// When this hart has to look at its machine-wide duties even if nothing interrupts it.
+#[inline]
 #[must_use]
 pub fn next_tick(hart: &Hart) -> u64 {
     if !hart.is_control() {
@@ -160,9 +161,19 @@ pub fn device_interrupt(hart: &Hart, source: InterruptSource) {
     }
 }
 
+/// Has the control hart anything to do?
+#[inline]
+pub fn is_control_due() -> bool {
+    NEEDS_CONTROL.load(Ordering::Relaxed) || is_balancing_due()
+}
+
+#[inline]
+fn is_balancing_due() -> bool {
+    hart::balance::is_contended() && csr::time::read() >= NEXT_BALANCE.load(Ordering::Relaxed)
+}
+
 /// The control hart's duties, one bounded step each: the control port, the lives of VMs, balancing.
 pub fn control_step() {
-    let now = csr::time::read();
     if NEEDS_CONTROL.swap(false, Ordering::SeqCst) {
         let mut server = SERVER.lock();
         let server = server.get_or_insert_with(begin);
@@ -172,9 +183,10 @@ pub fn control_step() {
             NEEDS_CONTROL.store(true, Ordering::SeqCst);
         }
     }
-    if hart::balance::is_contended() && now >= NEXT_BALANCE.load(Ordering::Relaxed) {
+    if is_balancing_due() {
         hart::balance::step(&registry::lock());
-        NEXT_BALANCE.store(now + capabilities().timebase_hz / hart::balance::REBALANCE_HZ, Ordering::Relaxed);
+        NEXT_BALANCE
+            .store(csr::time::read() + capabilities().timebase_hz / hart::balance::REBALANCE_HZ, Ordering::Relaxed);
     }
 }
 

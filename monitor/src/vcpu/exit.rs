@@ -45,7 +45,7 @@ pub fn handle(vcpu: &mut Vcpu, hart: &Hart, tools: &mut HartTools, scause: u64) 
         cause::ILLEGAL_INSTRUCTION => illegal_instruction(vcpu),
         cause::SUPERVISOR_TIMER => {
             vcpu.count(ExitCause::TimerInterrupt);
-            tools.arm(u64::MAX);
+            tools.timer_fired();
             Next::Reschedule
         }
         cause::SUPERVISOR_SOFTWARE => {

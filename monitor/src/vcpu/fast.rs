@@ -4,7 +4,7 @@
 //! lock and allocates nothing.
 
 use rv::{
-    cause, csr,
+    csr,
     world::{FULL_EXIT, GuestContext, RESUME},
 };
 
@@ -22,10 +22,7 @@ pub const SBI_IMPLEMENTATION: u64 = 0x4d42;
 const SBI_VERSION: u64 = 2 << 24;
 
 /// See `rv::world::FastExit`.
-pub extern "C" fn fast_exit(context: &mut GuestContext, scause: u64) -> usize {
-    if scause != cause::ECALL_FROM_VS {
-        return FULL_EXIT;
-    }
+pub extern "C" fn fast_exit(context: &mut GuestContext) -> usize {
     let value = match (context.x[A7], context.x[A6]) {
         (EID_BASE, function) => match base(function, context.x[A0]) {
             Some(value) => value,

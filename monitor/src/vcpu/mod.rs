@@ -76,8 +76,6 @@ pub struct Vcpu {
     file: u8,
     /// When it last became runnable.
     runnable_since: u64,
-    /// `run_ticks` and the time at the beginning of the stretch in guest mode.
-    guest_ticks_this_turn: u64,
     /// Consecutive access faults injected at one program counter.
     fault_streak: (u64, u32),
 }
@@ -112,7 +110,6 @@ impl Vcpu {
             root: 0,
             file: 0,
             runnable_since: 0,
-            guest_ticks_this_turn: 0,
             fault_streak: (0, 0),
         }
     }
@@ -213,7 +210,7 @@ impl Vcpu {
     /// Bit of its guest interrupt file in `hgeip`.
     #[must_use]
     pub fn file_mask(&self) -> u64 {
-        if self.file == 0 { 0 } else { 1 << self.file }
+        1 << self.file & !1
     }
 
     /// Puts its state into the hart's registers.
@@ -235,7 +232,6 @@ impl Vcpu {
     pub fn begin_turn(&mut self, now: u64, is_shared: bool) {
         let waited = now.saturating_sub(self.runnable_since);
         add(&self.shared.counters.wait_ticks, waited);
-        self.guest_ticks_this_turn = 0;
         self.shared.set_in_turn(true);
         if is_shared {
             self.context.hstatus |= hstatus::VTW;
@@ -247,14 +243,12 @@ impl Vcpu {
         }
     }
 
-    /// The turn is over; returns the ticks that the guest ran.
-    pub fn end_turn(&mut self, now: u64) -> u64 {
+    /// The turn is over.
+    pub fn end_turn(&mut self, now: u64) {
         self.runnable_since = now;
         self.shared.set_runnable_since(now);
         self.shared.set_in_turn(false);
         self.shared.counters.add_sbi_calls(core::mem::take(&mut self.context.fast_exits));
-        add(&self.shared.counters.run_ticks, self.guest_ticks_this_turn);
-        self.guest_ticks_this_turn
     }
 
     fn report_steal(&mut self) {
@@ -295,7 +289,7 @@ impl Vcpu {
     fn enter(&mut self, hart: &Hart, tools: &mut HartTools) -> u64 {
         let vm = &self.vm;
         let entry = self.tlb.enter(hart.cpu, &mut tools.vmids, vm.tlb());
-        let begin = csr::time::read();
+        hart.counters.guest.start(csr::time::read());
         write_hgatp(self.root | u64::from(entry.vmid.0) << 44);
         match entry.fence {
             Fence::None => {}
@@ -305,7 +299,8 @@ impl Vcpu {
         self.tlb.fenced(hart.cpu, vm.tlb(), entry);
         let scause = run_guest(&mut self.context);
         self.vm.tlb().leave(hart.cpu);
-        self.guest_ticks_this_turn += csr::time::read().wrapping_sub(begin);
+        let ran = hart.counters.guest.stop(csr::time::read());
+        add(&self.shared.counters.run_ticks, ran);
         scause
     }
 
@@ -375,7 +370,7 @@ impl Vcpu {
     pub fn block(&mut self) -> bool {
         self.wake_at = if csr::vsie::read() & 1 << 5 != 0 { csr::vstimecmp::read() } else { u64::MAX };
         self.shared.set_blocked(true);
-        // After `blocked` is visible: a request from before is seen here, one from after wakes us.
+        // A request from before is seen here; one from after comes with a kick, which wakes it.
         if self.shared.has_requests() || self.has_interrupt() {
             self.shared.set_blocked(false);
             return false;
@@ -385,10 +380,10 @@ impl Vcpu {
     }
 
     /// Becomes runnable.
-    pub fn mark_runnable(&mut self) {
+    pub fn mark_runnable(&mut self, now: u64) {
         self.shared.set_blocked(false);
         self.run_state = RunState::Runnable;
-        self.runnable_since = csr::time::read();
+        self.runnable_since = now;
         self.shared.set_runnable_since(self.runnable_since);
     }
 

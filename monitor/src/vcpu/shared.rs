@@ -6,10 +6,12 @@
 use addr::{CpuIndex, VcpuIndex};
 use control::{ExitCause, ExitCounts, VcpuState, VcpuStats};
 use core::sync::atomic::{AtomicBool, AtomicU8, AtomicU16, AtomicU32, AtomicU64, Ordering};
-use sched::balance::ServiceHistory;
+use rv::csr;
+use sched::{Entity, balance::ServiceHistory};
 use spin::Mutex;
 
 use super::file::InterruptFile;
+use crate::hart;
 
 /// Requests to a vCPU, as bits.
 pub mod request {
@@ -57,7 +59,7 @@ impl HsmState {
 /// Counters of one vCPU: written by its owner only, read by anyone.
 #[derive(Debug, Default)]
 pub struct VcpuCounters {
-    /// Ticks in guest mode.
+    /// Ticks in guest mode, without the present stretch.
     pub run_ticks: AtomicU64,
     /// Ticks runnable but not running: what the guest sees as steal time.
     pub wait_ticks: AtomicU64,
@@ -105,8 +107,8 @@ pub struct VcpuShared {
     hsm: AtomicU8,
     requests: AtomicU32,
     cpu: AtomicU16,
-    /// Set by the owner while the vCPU's state is in the hart's registers. Pairs with `requests` (both `SeqCst`):
-    /// a requester sets bits then reads this; the owner sets this then reads bits.
+    /// Set by the owner while the vCPU's state is in the hart's registers. Like the two below it orders nothing: who
+    /// wants something of the vCPU leaves a request and kicks the owner, whatever these say.
     loaded: AtomicBool,
     /// Set by the owner while the vCPU waits for an event off the hart.
     blocked: AtomicBool,
@@ -212,24 +214,24 @@ impl VcpuShared {
     /// Owner: the vCPU's state is (not) in the hart's registers.
     #[inline]
     pub fn set_loaded(&self, loaded: bool) {
-        self.loaded.store(loaded, Ordering::SeqCst);
+        self.loaded.store(loaded, Ordering::Relaxed);
     }
 
     /// Is the vCPU's state in its hart's registers?
     #[must_use]
     pub fn is_loaded(&self) -> bool {
-        self.loaded.load(Ordering::SeqCst)
+        self.loaded.load(Ordering::Relaxed)
     }
 
     /// Owner: the vCPU waits (not) for an event.
     pub fn set_blocked(&self, blocked: bool) {
-        self.blocked.store(blocked, Ordering::SeqCst);
+        self.blocked.store(blocked, Ordering::Relaxed);
     }
 
     /// Does the vCPU wait for an event?
     #[must_use]
     pub fn is_blocked(&self) -> bool {
-        self.blocked.load(Ordering::SeqCst)
+        self.blocked.load(Ordering::Relaxed)
     }
 
     /// Owner: since when the vCPU could run but does not.
@@ -244,10 +246,18 @@ impl VcpuShared {
     }
 
     /// Takes the counters into the history of how well it was served.
-    pub fn observe_service(&self) {
-        let ran = self.counters.run_ticks.load(Ordering::Relaxed);
+    pub fn observe_service(&self, entity: Entity, now: u64) {
+        let ran = self.run_ticks(entity, now);
         let waited = self.counters.wait_ticks.load(Ordering::Relaxed);
         self.service.lock().observe(ran, waited);
+    }
+
+    /// Ticks in guest mode until `now`; `entity` is this vCPU.
+    #[must_use]
+    pub fn run_ticks(&self, entity: Entity, now: u64) -> u64 {
+        let ended = self.counters.run_ticks.load(Ordering::Relaxed);
+        let hart = hart::all().get(self.cpu().index()).filter(|hart| hart.runs(entity));
+        ended + hart.map_or(0, |hart| hart.counters.guest.running_ticks(now))
     }
 
     /// Of the time that it wanted to run lately, how much it did, in thousandths.
@@ -259,12 +269,12 @@ impl VcpuShared {
     /// Does a hart run it at this moment?
     #[must_use]
     pub fn is_running(&self) -> bool {
-        self.is_loaded() && !self.is_blocked() && self.in_turn.load(Ordering::SeqCst)
+        self.is_loaded() && !self.is_blocked() && self.in_turn.load(Ordering::Relaxed)
     }
 
     /// Owner: its turn begins or ends.
     pub fn set_in_turn(&self, in_turn: bool) {
-        self.in_turn.store(in_turn, Ordering::SeqCst);
+        self.in_turn.store(in_turn, Ordering::Relaxed);
     }
 
     /// For clients.
@@ -285,7 +295,7 @@ impl VcpuShared {
             index: self.index,
             state,
             hart: self.cpu(),
-            run_ticks: self.counters.run_ticks.load(Ordering::Relaxed),
+            run_ticks: self.run_ticks(Entity { vm: vm.id, vcpu: self.index }, csr::time::read()),
             wait_ticks: self.counters.wait_ticks.load(Ordering::Relaxed),
             faults: self.counters.faults.load(Ordering::Relaxed),
             migrations: self.counters.migrations.load(Ordering::Relaxed),

@@ -53,6 +53,11 @@ pub fn lock() -> MutexGuard<'static, Registry> {
     REGISTRY.lock()
 }
 
+/// The registry, if nobody else is at it.
+pub fn try_lock() -> Option<MutexGuard<'static, Registry>> {
+    REGISTRY.try_lock()
+}
+
 impl Registry {
     /// All VMs by age.
     pub fn records(&self) -> impl Iterator<Item = &Record> {

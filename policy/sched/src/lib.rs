@@ -40,10 +40,30 @@ pub use scheduling::{MAX_WEIGHT, Scheduling};
 use addr::{VcpuIndex, VmId};
 
 /// A vCPU as the scheduler names it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+// Aligned, and compared as one word: queues are searched for it at every switch.
+#[derive(Clone, Copy, Debug, Hash, PartialOrd, Ord)]
+#[repr(C, align(4))]
 pub struct Entity {
     /// Its VM.
     pub vm: VmId,
     /// Its index in the VM.
     pub vcpu: VcpuIndex,
 }
+
+impl Entity {
+    /// Both numbers in one word.
+    #[inline]
+    #[must_use]
+    pub const fn label(self) -> u32 {
+        self.vm.0 as u32 | (self.vcpu.0 as u32) << 16
+    }
+}
+
+impl PartialEq for Entity {
+    #[inline]
+    fn eq(&self, other: &Self) -> bool {
+        self.label() == other.label()
+    }
+}
+
+impl Eq for Entity {}

@@ -15,18 +15,29 @@ use crate::{Entity, MAX_WEIGHT, Scheduling};
 #[derive(Debug)]
 pub struct RunQueue {
     rules: Scheduling,
+    scaled: Scaled,
     queued: Vec<Queued>,
     /// Where they stood, of those that sleep.
     asleep: ArrayVec<Sleeper, SLEEPERS>,
     floor: u64,
     /// Index of the vCPU that runs, or ran last and is still runnable.
     current: Option<usize>,
+    /// The slice at the present length of the queue.
+    slice_ticks: u64,
     /// Ticks of its slice that are used up.
     used_ticks: u64,
     /// Somebody woke up who may interrupt `current`.
     is_preempted: bool,
     /// The latest time this queue was told of, plus what was charged since.
     clock: u64,
+}
+
+/// Those of the rules that wake-ups ask for, times [`MAX_WEIGHT`]: what is left to do there is one division.
+#[derive(Debug)]
+struct Scaled {
+    wake_credit: u64,
+    period: u64,
+    preempt: u64,
 }
 
 /// Sleeping vCPUs whose virtual run time is remembered; the one asleep the longest is forgotten first.
@@ -45,6 +56,14 @@ struct Queued {
     vruntime: u64,
     /// The queue's clock when it was queued or ran last.
     since: u64,
+}
+
+impl Queued {
+    /// Least virtual run time first; among equals who waits longest, then who came first.
+    #[inline]
+    fn goes_before(&self, other: &Self) -> bool {
+        self.vruntime < other.vruntime || self.vruntime == other.vruntime && self.since < other.since
+    }
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -76,12 +95,19 @@ impl RunQueue {
     /// An empty queue.
     #[must_use]
     pub fn new(rules: Scheduling) -> Self {
+        let scale = |ticks: u64| ticks.saturating_mul(u64::from(MAX_WEIGHT));
         Self {
             rules,
+            scaled: Scaled {
+                wake_credit: scale(rules.wake_credit_ticks),
+                period: scale(rules.period_ticks),
+                preempt: scale(rules.preempt_ticks),
+            },
             queued: Vec::with_capacity(Self::INITIAL_CAPACITY),
             asleep: ArrayVec::new(),
             floor: EPOCH,
             current: None,
+            slice_ticks: rules.slice_for(0),
             used_ticks: 0,
             is_preempted: false,
             clock: 0,
@@ -135,8 +161,11 @@ impl RunQueue {
 
     /// A vCPU is no longer runnable. It keeps its place in virtual time for when it wakes up.
     pub fn dequeue(&mut self, entity: Entity) {
-        self.advance_floor();
         let Some(queued) = self.take_queued(entity) else { return };
+        if self.queued.is_empty() {
+            // Nobody is left to carry the floor.
+            self.floor = self.floor.max(queued.vruntime);
+        }
         if self.asleep.is_full() {
             self.asleep.remove(0);
         }
@@ -164,13 +193,18 @@ impl RunQueue {
     pub fn pick_among(&mut self, may_run: impl Fn(Waiting) -> bool) -> Option<Entity> {
         if let Some(running) = self.current.and_then(|at| self.queued.get(at))
             && !self.is_preempted
-            && self.used_ticks < self.rules.slice_for(self.queued.len())
+            && self.used_ticks < self.slice_ticks
             && may_run(self.view(running))
         {
             return Some(running.entity);
         }
-        let candidates = self.queued.iter().enumerate().filter(|(_, queued)| may_run(self.view(queued)));
-        let next = candidates.min_by_key(|(_, queued)| (queued.vruntime, queued.since)).map(|(at, _)| at);
+        let mut next: Option<(usize, &Queued)> = None;
+        for (at, queued) in self.queued.iter().enumerate() {
+            if next.is_none_or(|(_, best)| queued.goes_before(best)) && may_run(self.view(queued)) {
+                next = Some((at, queued));
+            }
+        }
+        let next = next.map(|(at, _)| at);
         self.is_preempted = false;
         self.used_ticks = 0;
         self.current = next;
@@ -180,9 +214,8 @@ impl RunQueue {
     /// Ticks that `entity` may run from now on if it is or becomes the current one. Never 0.
     #[must_use]
     pub fn slice_ticks(&self, entity: Entity) -> u64 {
-        let slice = self.rules.slice_for(self.queued.len());
         let used = if self.current() == Some(entity) { self.used_ticks } else { 0 };
-        slice.saturating_sub(used).max(1)
+        self.slice_ticks.saturating_sub(used).max(1)
     }
 
     /// When the slice of `entity`, which runs from `now` on, ends.
@@ -192,17 +225,18 @@ impl RunQueue {
     }
 
     /// `entity` ran for `ran_ticks`.
+    #[inline]
     pub fn charge(&mut self, entity: Entity, ran_ticks: u64) {
         let ran_ticks = ran_ticks.min(MAX_CHARGE_TICKS);
         self.clock = self.clock.saturating_add(ran_ticks);
-        if self.current() == Some(entity) {
+        let Some(at) = self.position(entity) else { return };
+        if self.current == Some(at) {
             self.used_ticks = self.used_ticks.saturating_add(ran_ticks);
         }
-        let clock = self.clock;
-        let Some(at) = self.position(entity) else { return };
         let Some(queued) = self.queued.get_mut(at) else { return };
-        queued.vruntime += virtual_ticks(ran_ticks, queued.weight);
-        queued.since = clock;
+        // At most 2^40 ticks times a weight below 2^14.
+        queued.vruntime += ran_ticks * u64::from(MAX_WEIGHT) / u64::from(queued.weight);
+        queued.since = self.clock;
         if queued.vruntime > REBASE_AT {
             self.rebase();
         }
@@ -211,10 +245,13 @@ impl RunQueue {
     /// Should the current vCPU make way for `woken`?
     #[must_use]
     pub fn should_preempt(&self, woken: Entity) -> bool {
+        self.position(woken).and_then(|at| self.queued.get(at)).is_some_and(|woken| self.is_far_behind(woken))
+    }
+
+    fn is_far_behind(&self, woken: &Queued) -> bool {
         let Some(current) = self.current.and_then(|at| self.queued.get(at)) else { return false };
-        let Some(woken) = self.position(woken).and_then(|at| self.queued.get(at)) else { return false };
         // By the waking one's weight: a heavy one is sooner far enough behind.
-        let margin = virtual_ticks(self.rules.preempt_ticks, woken.weight);
+        let margin = self.scaled.preempt / u64::from(woken.weight);
         woken.vruntime.saturating_add(margin) < current.vruntime
     }
 
@@ -225,12 +262,14 @@ impl RunQueue {
             queued.weight = weight;
             return false;
         }
-        let credit = virtual_ticks(self.rules.wake_credit_ticks, weight);
+        let credit = self.scaled.wake_credit / u64::from(weight);
         // The upper bound forgives a turn that was long for no fault of the vCPU.
-        let debt = virtual_ticks(self.rules.period_ticks, weight);
+        let debt = self.scaled.period / u64::from(weight);
         let vruntime = vruntime.clamp(self.floor.saturating_sub(credit), self.floor.saturating_add(debt));
-        self.queued.push(Queued { entity, weight, vruntime, since: self.clock });
-        let preempts = self.should_preempt(entity);
+        let woken = Queued { entity, weight, vruntime, since: self.clock };
+        let preempts = self.is_far_behind(&woken);
+        self.queued.push(woken);
+        self.slice_ticks = self.rules.slice_for(self.queued.len());
         self.is_preempted |= preempts;
         preempts
     }
@@ -239,6 +278,7 @@ impl RunQueue {
         let at = self.position(entity)?;
         let last = self.queued.len() - 1;
         let queued = self.queued.swap_remove(at);
+        self.slice_ticks = self.rules.slice_for(last);
         if self.current == Some(at) {
             self.current = None;
         } else if self.current == Some(last) {
@@ -248,8 +288,10 @@ impl RunQueue {
     }
 
     fn take_sleeper(&mut self, entity: Entity) -> Option<u64> {
-        let at = self.asleep.iter().position(|sleeper| sleeper.entity == entity)?;
-        Some(self.asleep.remove(at).vruntime)
+        let at = self.asleep.iter().rposition(|sleeper| sleeper.entity == entity)?;
+        // The latest to sleep is often the first to wake, and moves nobody.
+        let sleeper = if at + 1 == self.asleep.len() { self.asleep.pop()? } else { self.asleep.remove(at) };
+        Some(sleeper.vruntime)
     }
 
     fn position(&self, entity: Entity) -> Option<usize> {
@@ -282,9 +324,4 @@ impl RunQueue {
         }
         self.floor = EPOCH;
     }
-}
-
-/// Real ticks as virtual ones: `MAX_WEIGHT` times as many for the smallest weight as for the largest.
-fn virtual_ticks(ticks: u64, weight: u32) -> u64 {
-    ticks.saturating_mul(u64::from(MAX_WEIGHT)) / u64::from(weight.max(1))
 }
