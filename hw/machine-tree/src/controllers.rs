@@ -149,8 +149,8 @@ impl InterruptControllers {
             let contexts = contexts(&node, SUPERVISOR_SOFTWARE)?;
             found.sswis.push(Sswi { registers: node.first_reg()?, contexts });
         }
-        found.aplics.sort_by_key(|aplic| aplic.registers);
-        found.plics.sort_by_key(|plic| plic.registers);
+        order::by_key(&mut found.aplics, |aplic| aplic.registers);
+        order::by_key(&mut found.plics, |plic| plic.registers);
         Ok(found)
     }
 

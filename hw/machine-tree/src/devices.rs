@@ -62,7 +62,7 @@ pub(crate) fn read_virtio(tree: &Tree<'_>, controllers: &InterruptControllers) -
         .compatible(&["virtio,mmio"])
         .map(|node| Ok(VirtioMmio { registers: node.first_reg()?, interrupt: node.interrupt(controllers)? }));
     let mut slots: Vec<_> = slots.collect::<Result<_, TreeError>>()?;
-    slots.sort_by_key(|slot| slot.registers);
+    order::by_key(&mut slots, |slot| slot.registers);
     Ok(slots)
 }
 

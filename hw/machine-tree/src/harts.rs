@@ -82,7 +82,7 @@ impl Cpus {
             found if found > MAX_HARTS => {
                 return Err(cpus.error("cpu", Problem::TooMany { found, limit: MAX_HARTS }));
             }
-            _ => self.harts.sort_by_key(|hart| hart.id),
+            _ => order::by_key(&mut self.harts, |hart| hart.id),
         }
         let twins = self.harts.iter().zip(self.harts.iter().skip(1)).find(|(a, b)| a.id == b.id);
         if let Some((twin, _)) = twins {

@@ -62,7 +62,7 @@ pub(crate) fn read_memory(tree: &Tree<'_>, nodes: &Nodes) -> Result<Vec<MemoryRa
     if found.is_empty() {
         return Err(tree.root().error("memory", Problem::Missing));
     }
-    found.sort_by_key(|memory| memory.range);
+    order::by_key(&mut found, |memory| memory.range);
     let overlap = found.iter().zip(found.iter().skip(1)).find(|(a, b)| a.range.overlaps(&b.range));
     if let Some((_, second)) = overlap {
         return Err(tree.root().error("memory", Problem::Duplicate { value: second.range.start().raw() }));
@@ -93,7 +93,7 @@ pub(crate) fn read_reserved(
         found.push(Reserved { range, kind: ReservedKind::Block });
     }
     found.extend(initrd.map(|range| Reserved { range, kind: ReservedKind::Initrd }));
-    found.sort_by_key(|reserved| reserved.range);
+    order::by_key(&mut found, |reserved| reserved.range);
     Ok(found)
 }
 
@@ -101,7 +101,7 @@ pub(crate) fn read_reserved(
 pub(crate) fn subtract(memory: &[MemoryRange], taken: impl IntoIterator<Item = AddressRange>) -> Vec<MemoryRange> {
     let mut taken: Vec<(u64, u64)> =
         taken.into_iter().filter(|range| range.bytes() > 0).filter_map(whole_pages_around).collect();
-    taken.sort_unstable();
+    order::ascending(&mut taken);
     let mut left = Vec::new();
     for part in memory {
         let Some(mut start) = part.range.start().raw().checked_next_multiple_of(BASE_PAGE) else { continue };

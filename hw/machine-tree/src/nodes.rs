@@ -30,7 +30,7 @@ impl Nodes {
         for node in tree.nodes().filter(|node| is_cpu_or_memory(node) && node.is_enabled()) {
             firmware_ids.extend(node.u32("numa-node-id")?);
         }
-        firmware_ids.sort_unstable();
+        order::ascending(&mut firmware_ids);
         firmware_ids.dedup();
         if firmware_ids.is_empty() {
             firmware_ids.push(0);

@@ -67,7 +67,7 @@ impl<'a> Tree<'a> {
                 phandles.push((phandle, node.index));
             }
         }
-        phandles.sort_unstable();
+        order::ascending(&mut phandles);
         let twins = phandles.iter().zip(phandles.iter().skip(1)).find(|((a, _), (b, _))| a == b);
         if let Some((&(value, _), &(_, index))) = twins {
             return Err(self.node(index).error("phandle", Problem::Duplicate { value: u64::from(value) }));

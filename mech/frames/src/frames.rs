@@ -127,7 +127,7 @@ impl Frames {
         let end = start.raw() + pages;
         let clip = |&(at, len): &(Mfn, u64)| (at.raw().max(start.raw()), at.raw().saturating_add(len).min(end));
         let mut ranges: Vec<_> = reserved.iter().map(clip).filter(|(from, to)| from < to).collect();
-        ranges.sort_unstable();
+        order::ascending(&mut ranges);
         let mut at = start.raw();
         for (from, to) in ranges {
             if from > at {

@@ -94,7 +94,7 @@ impl MemMapPlan {
         if spans.is_empty() {
             return Err(PlanError::Empty);
         }
-        spans.sort_by_key(|span| span.start);
+        order::by_key(&mut spans, |span| span.start);
         let section_shift = section_shift(&spans)?;
         Ok(Self { spans: merged(&spans, section_shift), section_shift })
     }

@@ -84,7 +84,7 @@ pub fn init(description: &MachineDescription, taken: &[AddressRange]) {
     ORDER_OF_NODES.call_once(|| {
         let by_distance = |from: NodeId| {
             let mut nodes: Vec<NodeId> = description.nodes.ids().collect();
-            nodes.sort_by_key(|to| (*to != from, description.nodes.distance(from, *to)));
+            order::by_key(&mut nodes, |to| (*to != from, description.nodes.distance(from, *to)));
             nodes
         };
         description.nodes.ids().map(by_distance).collect()

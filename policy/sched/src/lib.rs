@@ -41,7 +41,7 @@ use addr::{VcpuIndex, VmId};
 
 /// A vCPU as the scheduler names it.
 // Aligned, and compared as one word: queues are searched for it at every switch.
-#[derive(Clone, Copy, Debug, Hash, PartialOrd, Ord)]
+#[derive(Clone, Copy, Debug, PartialOrd, Ord)]
 #[repr(C, align(4))]
 pub struct Entity {
     /// Its VM.
@@ -67,3 +67,9 @@ impl PartialEq for Entity {
 }
 
 impl Eq for Entity {}
+
+impl core::hash::Hash for Entity {
+    fn hash<H: core::hash::Hasher>(&self, state: &mut H) {
+        self.label().hash(state);
+    }
+}

@@ -56,7 +56,7 @@ fn cpu_map(spec: &PlatformSpec<'_>) -> NodeWriter {
         node.unwrap_or(0)
     };
     let mut nodes: Vec<u32> = (0..spec.vcpus).map(node_of).collect();
-    nodes.sort_unstable();
+    order::ascending(&mut nodes);
     nodes.dedup();
     let clusters = nodes.into_iter().enumerate().map(|(cluster, node)| {
         let members = (0..spec.vcpus).filter(|vcpu| node_of(*vcpu) == node);

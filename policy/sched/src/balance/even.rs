@@ -65,13 +65,13 @@ impl<'a> Plan<'a> {
     /// node is left out for long.
     fn nodes_by_need(&self) -> Vec<NodeId> {
         let mut nodes: Vec<NodeId> = self.snapshot.harts.iter().map(|hart| hart.node).collect();
-        nodes.sort_unstable();
+        order::ascending(&mut nodes);
         nodes.dedup();
         let worst = |node: &NodeId| {
             let crowded = self.loads.harts(Some(*node)).filter(|(_, load)| load.runnable > 1);
             crowded.map(|(_, load)| load.served_permille()).min().unwrap_or(u64::MAX)
         };
-        nodes.sort_by_cached_key(|node| (worst(node), *node));
+        order::by_key(&mut nodes, |node| (worst(node), *node));
         nodes
     }
 

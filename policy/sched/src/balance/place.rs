@@ -59,13 +59,13 @@ impl Fill {
 /// The fewest nodes that have room for all, the one to fill first in front.
 fn choose_nodes(snapshot: &Snapshot<'_>, loads: &Loads<'_>, fill: Fill, vcpus: usize) -> Vec<NodeId> {
     let mut nodes: Vec<NodeId> = snapshot.harts.iter().map(|hart| hart.node).collect();
-    nodes.sort_unstable();
+    order::ascending(&mut nodes);
     nodes.dedup();
     let owned = |node| loads.harts(Some(node)).map(|(_, load)| load.owned).sum::<u32>();
     let mut rooms: Vec<_> = nodes.into_iter().map(|node| (node, fill.room(loads, Some(node)))).collect();
-    rooms.sort_by_key(|(node, room)| (core::cmp::Reverse(*room), owned(*node), *node));
+    order::by_key(&mut rooms, |(node, room)| (core::cmp::Reverse(*room), owned(*node), *node));
     let Some((first, _)) = rooms.first().copied() else { return Vec::new() };
-    rooms.sort_by_key(|(node, room)| {
+    order::by_key(&mut rooms, |(node, room)| {
         let distance = (snapshot.distance)(first, *node);
         (*node != first, core::cmp::Reverse(*room), distance, owned(*node), *node)
     });
