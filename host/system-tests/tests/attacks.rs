@@ -74,7 +74,6 @@ fn attacks_on_virtqueues_stop_the_guest_alone() {
 }
 
 #[test]
-#[ignore = "not yet proven stable; run with --ignored"]
 fn failures_are_told_apart() {
     let machine = machine("failures");
     assert_eq!(attack(&machine, "panic"), Some(StopReason::GuestFailure { code: 0 }));
@@ -87,7 +86,6 @@ fn failures_are_told_apart() {
 }
 
 #[test]
-#[ignore = "not yet proven stable; run with --ignored"]
 fn a_guest_that_resets_for_ever_is_stopped() {
     let machine = machine("resets");
     let reason = attack(&machine, "reset-loop");
@@ -96,7 +94,6 @@ fn a_guest_that_resets_for_ever_is_stopped() {
 
 /// A trap loop that never leaves the guest is the guest's own affair: it burns its time and can be killed.
 #[test]
-#[ignore = "not yet proven stable; run with --ignored"]
 fn a_guest_that_traps_into_itself_can_be_killed() {
     let machine = machine("loops");
     let spec = probe("trap-loop-inside", 2, "attack=trap-loop-inside");

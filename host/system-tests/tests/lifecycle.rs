@@ -19,7 +19,6 @@ fn refusal<T>(result: Result<T, ClientError>) -> ControlError {
 }
 
 #[test]
-#[ignore = "known fault: a pause of vCPUs that never exit is not answered"]
 fn a_vm_is_made_started_paused_resumed_killed_and_forgotten() {
     let machine = machine("life");
     let client = machine.client();
@@ -81,7 +80,6 @@ fn pages_reported_free_come_back() {
 }
 
 #[test]
-#[ignore = "not yet proven stable; run with --ignored"]
 fn neighbours_do_not_notice_that_others_come_and_go() {
     let machine = machine("churn");
     let neighbour = probe("neighbour", 1, "figure=checksum n=30");
@@ -99,7 +97,6 @@ fn neighbours_do_not_notice_that_others_come_and_go() {
 
 /// Three times more vCPUs than harts, all computing: each gets its share.
 #[test]
-#[ignore = "unstable: shares were uneven in some runs"]
 fn overcommitted_harts_are_shared_fairly() {
     let machine = machine("fair");
     let specs: Vec<_> = (0..6).map(|vm| probe(&format!("vm-{vm}"), 1, "figure=spin n=100000000")).collect();

@@ -34,7 +34,6 @@ fn boots(machine: &Running, specs: &[VmSpec]) {
 }
 
 #[test]
-#[ignore = "not yet proven stable; run with --ignored"]
 fn boots_on_one_node_with_1_2_and_8_vcpus() {
     let machine = ok(rig("one-node", 2, 1024).boot());
     boots(&machine, &[tiny("one", 1), tiny("two", 2), tiny("eight", 8)]);
@@ -48,7 +47,6 @@ fn boots_on_two_uneven_nodes() {
 }
 
 #[test]
-#[ignore = "not yet proven stable; run with --ignored"]
 fn boots_on_four_nodes() {
     let machine = ok(rig("four-nodes", 2, 512).node(2, 512).node(2, 512).node(2, 512).boot());
     boots(&machine, &[tiny("two", 2), tiny("eight", 8)]);
@@ -61,7 +59,6 @@ fn boots_without_aia() {
 }
 
 #[test]
-#[ignore = "not yet proven stable; run with --ignored"]
 fn boots_on_the_largest_cpu() {
     let machine = ok(rig("max", 2, 1024).hardware(|hardware| hardware.cpu = "max".into()).boot());
     boots(&machine, &[tiny("two", 2)]);
@@ -69,7 +66,6 @@ fn boots_on_the_largest_cpu() {
 
 /// Three VMs of two vCPUs on two harts, all at once.
 #[test]
-#[ignore = "not yet proven stable; run with --ignored"]
 fn boots_with_three_times_more_vcpus_than_harts() {
     let machine = ok(rig("overcommit", 2, 1024).boot());
     let specs = [tiny("a", 2), tiny("b", 2), tiny("c", 2)];

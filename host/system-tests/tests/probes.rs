@@ -31,14 +31,12 @@ fn on_a_machine_with_guest_interrupt_files() {
 }
 
 #[test]
-#[ignore = "not yet proven stable; run with --ignored"]
 fn on_a_machine_with_a_plic_only() {
     let machine = ok(rig("plic", 2).hardware(|hardware| hardware.interrupts = MachineInterrupts::Plic).boot());
     every_size(&machine);
 }
 
 #[test]
-#[ignore = "not yet proven stable; run with --ignored"]
 fn on_a_machine_without_guest_interrupt_files() {
     let aia = MachineInterrupts::Aia { guest_files: 0 };
     let machine = ok(rig("no-files", 2).hardware(|hardware| hardware.interrupts = aia).boot());
@@ -46,7 +44,6 @@ fn on_a_machine_without_guest_interrupt_files() {
 }
 
 #[test]
-#[ignore = "not yet proven stable; run with --ignored"]
 fn on_the_largest_cpu() {
     let machine = ok(rig("max", 2).hardware(|hardware| hardware.cpu = "max".into()).boot());
     every_size(&machine);
@@ -59,14 +56,12 @@ fn on_one_hart() {
 }
 
 #[test]
-#[ignore = "not yet proven stable; run with --ignored"]
 fn on_two_uneven_nodes() {
     let machine = ok(rig("uneven", 1).node(2, 256).boot());
     every_size(&machine);
 }
 
 #[test]
-#[ignore = "not yet proven stable; run with --ignored"]
 fn on_four_nodes() {
     let machine = ok(rig("four", 2).node(1, 256).node(2, 512).node(1, 128).boot());
     every_size(&machine);
@@ -74,11 +69,11 @@ fn on_four_nodes() {
 
 /// Several VMs at once on fewer harts: registers must not mix.
 #[test]
-#[ignore = "not yet proven stable; run with --ignored"]
 fn registers_are_kept_while_vms_share_a_hart() {
     let machine = ok(rig("shared", 1).boot());
-    let specs: Vec<_> =
-        (0..3).map(|vm| probe(&format!("vm-{vm}"), 2, "probe=fp,vector,timer,wfi-timer,ipi,hsm,memory")).collect();
+    let specs: Vec<_> = (0..3)
+        .map(|vm| probe(&format!("vm-{vm}"), 2, "probe=fp,vector,all-registers,timer,wfi-timer,ipi,hsm,memory"))
+        .collect();
     for spec in &specs {
         ok(machine.start(spec));
     }

@@ -8,7 +8,8 @@ static PINGS: AtomicU64 = AtomicU64::new(0);
 static STEP: AtomicU64 = AtomicU64::new(0);
 
 const STARTED: (i64, u64) = (0, 0);
-const STOPPED: (i64, u64) = (0, 1);
+/// Answer to hart_status: stopped.
+pub const STOPPED: (i64, u64) = (0, 1);
 const IPIS: u64 = 3;
 
 fn other_hart(machine: &Machine, hart: u64) -> Result<u64, Failure> {
