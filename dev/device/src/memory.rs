@@ -83,6 +83,14 @@ pub trait GuestMemory {
         Ok([value as u64, (value >> 64) as u64])
     }
 
+    /// Writes a byte.
+    ///
+    /// # Errors
+    /// As for [`GuestMemory::write`].
+    fn write_u8(&self, addr: GuestPhysAddr, value: u8) -> Result<(), MemoryFault> {
+        self.write(addr, &[value])
+    }
+
     /// Writes a little-endian `u16`; naturally aligned accesses are single-copy atomic.
     ///
     /// # Errors

@@ -188,13 +188,25 @@ impl GuestRam {
         }
     }
 
-    /// One access to `size` bytes of naturally aligned RAM: what rings and indices need, in a few dozen instructions.
-    /// `None` where it takes the long way: misaligned, no RAM, or no plain private page there (yet).
+    /// One access to `size` bytes of naturally aligned RAM, see [`GuestRam::quick_run`].
+    #[inline(always)]
+    fn quick<T>(&self, addr: GuestPhysAddr, size: u64, access: impl FnOnce(MachineAddr) -> T) -> Option<T> {
+        self.quick_run(addr, size, size, access)
+    }
+
+    /// One access to `len` bytes of RAM, aligned to `align`: what rings and indices need, in a few dozen instructions.
+    /// `None` where it takes the long way: misaligned, more than one page, no RAM, or no plain private page there (yet).
     ///
     /// The lock is held during the access, so the page cannot be taken away under it.
     #[inline(always)]
-    fn quick<T>(&self, addr: GuestPhysAddr, size: u64, access: impl FnOnce(MachineAddr) -> T) -> Option<T> {
-        if !addr.raw().is_multiple_of(size) {
+    fn quick_run<T>(
+        &self,
+        addr: GuestPhysAddr,
+        align: u64,
+        len: u64,
+        access: impl FnOnce(MachineAddr) -> T,
+    ) -> Option<T> {
+        if !addr.raw().is_multiple_of(align) || (len > align && addr.page_offset() > BASE_PAGE - len) {
             return None;
         }
         let inner = self.inner.lock();
@@ -375,6 +387,11 @@ fn file_gfn(vcpu: addr::VcpuIndex) -> Gfn {
     GuestPhysAddr::new(::platform::map::IMSIC.base + u64::from(vcpu.0) * BASE_PAGE).gfn()
 }
 
+/// The word after the first one of `bytes` bytes, in the same page.
+const fn second(first: MachineAddr, bytes: u64) -> MachineAddr {
+    MachineAddr::new(first.raw() + bytes)
+}
+
 impl GuestMemory for GuestRam {
     #[inline]
     fn read_u16(&self, addr: GuestPhysAddr) -> Result<u16, MemoryFault> {
@@ -407,6 +424,32 @@ impl GuestMemory for GuestRam {
     fn write_u64(&self, addr: GuestPhysAddr, value: u64) -> Result<(), MemoryFault> {
         let quick = self.quick(addr, 8, |at| direct::write_u64(at, value));
         quick.map_or_else(|| self.write(addr, &Aligned(value.to_le_bytes()).0), Ok)
+    }
+
+    #[inline]
+    fn read_u64_pair(&self, addr: GuestPhysAddr) -> Result<[u64; 2], MemoryFault> {
+        let quick = self.quick_run(addr, 8, 16, |at| [direct::read_u64(at), direct::read_u64(second(at, 8))]);
+        let words = |bytes| {
+            let value = u128::from_le_bytes(bytes);
+            [value as u64, (value >> 64) as u64]
+        };
+        quick.map_or_else(|| self.bytes_at(addr).map(words), Ok)
+    }
+
+    #[inline]
+    fn write_u32_pair(&self, addr: GuestPhysAddr, values: [u32; 2]) -> Result<(), MemoryFault> {
+        let [low, high] = values;
+        let quick = self.quick_run(addr, 4, 8, |at| {
+            direct::write_u32(at, low);
+            direct::write_u32(second(at, 4), high);
+        });
+        quick.map_or_else(|| self.write(addr, &(u64::from(high) << 32 | u64::from(low)).to_le_bytes()), Ok)
+    }
+
+    #[inline]
+    fn write_u8(&self, addr: GuestPhysAddr, value: u8) -> Result<(), MemoryFault> {
+        let quick = self.quick(addr, 1, |at| direct::write_bytes(at, &[value]));
+        quick.map_or_else(|| self.write(addr, &[value]), Ok)
     }
 
     fn read(&self, addr: GuestPhysAddr, buf: &mut [u8]) -> Result<(), MemoryFault> {

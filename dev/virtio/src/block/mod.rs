@@ -195,7 +195,7 @@ impl<B: BlockBackend> Block<B> {
         request: InFlight,
         status: BlockStatus,
     ) -> Result<(), RingError> {
-        memory.write(request.status_addr, &[status as u8])?;
+        memory.write_u8(request.status_addr, status as u8)?;
         if status != BlockStatus::Ok {
             self.metrics.errors += 1;
         }
