@@ -34,6 +34,17 @@ pub enum Width {
 }
 
 impl Width {
+    /// The width of `1 << log2` bytes; the low two bits count.
+    #[must_use]
+    pub const fn from_log2(log2: u8) -> Self {
+        match log2 & 3 {
+            0 => Self::Byte,
+            1 => Self::Half,
+            2 => Self::Word,
+            _ => Self::Double,
+        }
+    }
+
     /// Size in bytes.
     #[must_use]
     pub const fn bytes(self) -> u64 {

@@ -128,17 +128,17 @@ fn mmio(vcpu: &mut Vcpu, access: Access, gpa: GuestPhysAddr) -> Next {
         vcpu.count(ExitCause::Other);
         return wild(vcpu, cause::LOAD_ACCESS_FAULT, gpa);
     };
-    let width = [Width::Byte, Width::Half, Width::Word, Width::Double][usize::from(access.width_log2 & 3)];
+    let width = Width::from_log2(access.width_log2);
     let outcome = if access.is_store {
         vcpu.count(ExitCause::MmioStore);
-        let value = width.truncate(vcpu.context.x[usize::from(access.register)]);
+        let value = width.truncate(vcpu.context.x[usize::from(access.register & 31)]);
         vcpu.vm.bus_write(gpa, width, value)
     } else {
         vcpu.count(ExitCause::MmioLoad);
         vcpu.vm.bus_read(gpa, width).map(|found| {
             found.map(|raw| {
                 if access.register != 0 {
-                    vcpu.context.x[usize::from(access.register)] = access.extend(raw);
+                    vcpu.context.x[usize::from(access.register & 31)] = access.extend(raw);
                 }
             })
         })

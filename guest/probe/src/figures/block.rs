@@ -1,16 +1,20 @@
 //! Block reads by a driver as small as can be: what is left is the work below the guest.
 
-use super::{report, unable};
+use super::{per_operation, report, unable};
 use crate::{cpu, layout, tree::Machine, virtio};
 
 /// Bytes of a transfer.
 pub const BLOCK_BYTES: u32 = 4096;
 /// Different blocks read; the first round brings them into memory, the second is measured.
 const BLOCKS: u64 = 128;
+/// The command that asks for the disk's serial number, and its length.
+const GET_ID: u64 = 8;
+const ID_BYTES: u32 = 20;
 /// Instructions of the polling loop, per turn (load, compare and branch).
 const POLL: u64 = 4;
 
-/// Reads of 4 KiB that the monitor has in memory.
+/// Reads of 4 KiB that the monitor has in memory, and requests that do less of the same, to tell the parts apart: a
+/// notification without a request, a request without the disk's data, a read of one sector.
 pub fn read_4k(_: &Machine, _: u64, count: u64) {
     let mut disk = match Disk::open() {
         Ok(disk) => disk,
@@ -19,18 +23,31 @@ pub fn read_4k(_: &Machine, _: u64, count: u64) {
     for block in 0..BLOCKS {
         disk.transfer(Direction::Read, block);
     }
+    report("blk_notify", per_operation(count, || disk.device.notify(0)), "instructions", count);
+    let id = |disk: &mut Disk, _| disk.request(GET_ID, 0, ID_BYTES);
+    let sector = |disk: &mut Disk, block| disk.request(Direction::Read as u64, block, 512);
+    let page = |disk: &mut Disk, block| disk.transfer(Direction::Read, block);
+    measure(&mut disk, "blk_get_id", count, id);
+    measure(&mut disk, "blk_read_512", count, sector);
+    let polls = measure(&mut disk, "blk_read_4k", count, page);
+    report("blk_read_polls", polls, "count", count);
+}
+
+/// Reports the instructions of a request; the turns of the polling loop.
+fn measure(disk: &mut Disk, name: &str, count: u64, request: impl Fn(&mut Disk, u64) -> Transfer) -> u64 {
     let (mut below, mut turns, mut refused) = (0, 0, 0);
     for round in 0..count {
-        let done = disk.transfer(Direction::Read, round % BLOCKS);
+        let done = request(disk, round % BLOCKS);
         below += done.instructions.saturating_sub(done.polls * POLL);
         turns += done.polls;
         refused += u64::from(done.status != 0);
     }
-    if refused != 0 {
-        return unable("blk_read_4k", "reads were refused");
+    if refused == 0 {
+        report(name, below / count, "instructions", count);
+    } else {
+        unable(name, "requests were refused");
     }
-    report("blk_read_4k", below / count, "instructions", count);
-    report("blk_read_polls", turns / count, "count", count);
+    turns / count
 }
 
 /// Which way data goes. The numbers are the commands of the protocol.
@@ -78,16 +95,21 @@ impl Disk {
 
     /// Reads or writes a block of [`BLOCK_BYTES`].
     pub fn transfer(&mut self, direction: Direction, block: u64) -> Transfer {
+        self.request(direction as u64, block, BLOCK_BYTES)
+    }
+
+    /// A command for the first bytes of a block.
+    fn request(&mut self, command: u64, block: u64, bytes: u32) -> Transfer {
         let (header, status) = (layout::BUFFERS, layout::BUFFERS + 0x100);
-        cpu::store(header, direction as u64);
+        cpu::store(header, command);
         cpu::store(header + 8, block * u64::from(BLOCK_BYTES) / 512);
         cpu::store8(status, 0xff);
-        let writable = matches!(direction, Direction::Read);
+        let writable = command != Direction::Write as u64;
         self.queue.push(
             0,
             &[
                 virtio::Buffer { address: header, bytes: 16, writable: false },
-                virtio::Buffer { address: Self::data(), bytes: BLOCK_BYTES, writable },
+                virtio::Buffer { address: Self::data(), bytes, writable },
                 virtio::Buffer { address: status, bytes: 1, writable: true },
             ],
         );

@@ -67,17 +67,17 @@ fn write_scratch() {
 }
 
 /// Instructions per call of `operation`, without the loop.
-fn per_operation(count: u64, operation: fn()) -> u64 {
-    let measure = |operation: fn()| {
+fn per_operation(count: u64, operation: impl Fn()) -> u64 {
+    let measure = |operation: &dyn Fn()| {
         let begin = cpu::instret();
         for _ in 0..count {
             operation();
         }
         cpu::instret() - begin
     };
-    measure(operation);
-    let empty = measure(|| core::hint::black_box(()));
-    measure(operation).saturating_sub(empty) / count
+    measure(&operation);
+    let empty = measure(&|| core::hint::black_box(()));
+    measure(&operation).saturating_sub(empty) / count
 }
 
 /// First touch of `count` pages that lie 4 KiB apart (the VM has `pages = "base"`), and what zeroing a page costs
