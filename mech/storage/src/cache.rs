@@ -1,6 +1,7 @@
 //! The cached blocks of one machine disk.
 
-use addr::Mfn;
+use addr::{Mfn, NodeId};
+use alloc::vec::Vec;
 
 use crate::contract::PageStore;
 use crate::index::{BlockIndex, RANGE_BLOCKS};
@@ -10,11 +11,12 @@ const MAX_SCAN: u32 = 1_024;
 
 /// Block number to machine page, with the clock algorithm to choose which to give up.
 ///
-/// Invariants: `pages` is the number of slots; a loading or pinned slot is never given up.
+/// Invariants: `pages` is the number of slots, `on_nodes` counts them by their pages' nodes; a loading or pinned slot is never given up.
 #[derive(Debug)]
 pub struct Cache {
     index: BlockIndex<Slot>,
     pages: u64,
+    on_nodes: Vec<u64>,
     limit: u64,
     /// The clock's hand: the block at which the next scan begins.
     hand: u64,
@@ -24,6 +26,8 @@ pub struct Cache {
 #[derive(Clone, Copy, Debug)]
 struct Slot {
     page: Mfn,
+    /// The page's.
+    node: NodeId,
     /// Requests that were woken for this block and have not looked yet.
     pins: u16,
     is_loading: bool,
@@ -44,12 +48,17 @@ pub enum Lookup {
 
 impl Cache {
     pub const fn new(limit: u64) -> Self {
-        Self { index: BlockIndex::new(), pages: 0, limit, hand: 0 }
+        Self { index: BlockIndex::new(), pages: 0, on_nodes: Vec::new(), limit, hand: 0 }
     }
 
     /// Pages held, loading ones included.
     pub const fn pages(&self) -> u64 {
         self.pages
+    }
+
+    /// Pages held in memory of `node`.
+    pub fn pages_on(&self, node: NodeId) -> u64 {
+        self.on_nodes.get(node.index()).copied().unwrap_or(0)
     }
 
     pub const fn set_limit(&mut self, limit: u64) {
@@ -83,21 +92,32 @@ impl Cache {
         }
     }
 
-    /// `page` is being filled with `block`. Returns the page that was there.
-    pub fn insert_loading(&mut self, block: u64, page: Mfn) -> Option<Mfn> {
-        self.put(block, Slot { page, pins: 0, is_loading: true, is_referenced: false })
+    /// `page`, of `node`, is being filled with `block`. Returns the page that was there.
+    pub fn insert_loading(&mut self, block: u64, page: Mfn, node: NodeId) -> Option<Mfn> {
+        self.put(block, Slot { page, node, pins: 0, is_loading: true, is_referenced: false })
     }
 
-    /// `page` holds `block` now, in the place of another page if there was one: that one is returned.
-    pub fn replace(&mut self, block: u64, page: Mfn) -> Option<Mfn> {
+    /// `page`, of `node`, holds `block` now, in the place of another page if there was one: that one is returned.
+    pub fn replace(&mut self, block: u64, page: Mfn, node: NodeId) -> Option<Mfn> {
         let pins = self.index.get(block).map_or(0, |slot| slot.pins);
-        self.put(block, Slot { page, pins, is_loading: false, is_referenced: true })
+        self.put(block, Slot { page, node, pins, is_loading: false, is_referenced: true })
     }
 
     fn put(&mut self, block: u64, slot: Slot) -> Option<Mfn> {
-        let before = self.index.insert(block, slot);
-        self.pages += u64::from(before.is_none());
-        before.map(|slot| slot.page)
+        if self.on_nodes.len() <= slot.node.index() {
+            self.on_nodes.resize(slot.node.index() + 1, 0);
+        }
+        self.on_nodes[slot.node.index()] += 1;
+        self.pages += 1;
+        let before = self.index.insert(block, slot)?;
+        Some(self.without(before))
+    }
+
+    /// The page of a slot that is not in the index any more.
+    fn without(&mut self, slot: Slot) -> Mfn {
+        self.on_nodes[slot.node.index()] -= 1;
+        self.pages -= 1;
+        slot.page
     }
 
     /// Reading `block` has ended well.
@@ -110,8 +130,7 @@ impl Cache {
     /// Forgets `block`; its page is returned.
     pub fn remove(&mut self, block: u64) -> Option<Mfn> {
         let slot = self.index.remove(block)?;
-        self.pages -= 1;
-        Some(slot.page)
+        Some(self.without(slot))
     }
 
     /// Keeps `block` until [`Cache::unpin`].

@@ -19,6 +19,9 @@ pub trait PageStore {
     /// Gives a page of [`PageStore::alloc`] back.
     fn free(&self, page: Mfn);
 
+    /// The node that a page of [`PageStore::alloc`] belongs to: not always the preferred one.
+    fn node_of(&self, page: Mfn) -> NodeId;
+
     /// Zeroes `len` bytes inside one page.
     fn zero(&self, at: MachineAddr, len: u64);
 

@@ -5,7 +5,7 @@ use alloc::collections::VecDeque;
 use alloc::string::String;
 use alloc::vec::Vec;
 
-use addr::GuestPhysAddr;
+use addr::{GuestPhysAddr, NodeId};
 use slotmap::SlotMap;
 
 use crate::cache::Cache;
@@ -285,6 +285,18 @@ impl SharedDisk {
     /// [`SharedDisk::reclaim`].
     pub const fn set_cache_limit(&mut self, pages: u64) {
         self.cache.set_limit(pages);
+    }
+
+    /// Pages of its cache in memory of `node`, those being read included.
+    #[must_use]
+    pub fn cached_pages_on(&self, node: NodeId) -> u64 {
+        self.cache.pages_on(node)
+    }
+
+    /// Who mounts it, or a part of it, persistently: the first of them.
+    #[must_use]
+    pub fn persistent_holder(&self) -> Option<&str> {
+        self.mounts.values().find(|mount| mount.is_persistent()).map(|mount| mount.holder.as_str())
     }
 
     /// What it has done and what it holds.

@@ -210,7 +210,7 @@ impl SharedDisk {
             return Err(self.refused(refused));
         }
         for (block, page) in (first..).zip(&pages) {
-            if let Some(before) = self.cache.insert_loading(block, *page) {
+            if let Some(before) = self.cache.insert_loading(block, *page, ctx.pages.node_of(*page)) {
                 ctx.pages.free(before);
             }
         }

@@ -318,7 +318,7 @@ impl SharedDisk {
         if lookup == Lookup::Absent && self.cache.room() == 0 && self.reclaim(1, pages) == 0 {
             return Some(page);
         }
-        self.cache.replace(block, page)
+        self.cache.replace(block, page, pages.node_of(page))
     }
 
     fn settle_zero(&mut self, sector: u64, sectors: u64, is_ok: bool, pages: &dyn PageStore) {

@@ -123,6 +123,10 @@ impl PageStore for MachinePages {
         }
     }
 
+    fn node_of(&self, page: Mfn) -> NodeId {
+        frames().map().node_of(page).unwrap_or(HOME_NODE)
+    }
+
     fn zero(&self, at: MachineAddr, len: u64) {
         const ZEROES: [u8; 512] = [0; 512];
         let mut done = 0;
@@ -375,7 +379,7 @@ pub fn list() -> Vec<DiskInfo> {
             bytes: driver.capacity_sectors() * SECTOR_BYTES,
             read_only: driver.is_read_only(),
             partitions: shared.partitions().iter().map(|partition| String::from(&*partition.label)).collect(),
-            persistent_for: None,
+            persistent_for: shared.persistent_holder().and_then(|holder| Name::new(holder).ok()),
         }
     };
     units().iter().enumerate().map(info).collect()
@@ -387,11 +391,8 @@ pub fn devices() -> Vec<DeviceInfo> {
     devices::all().list()
 }
 
-/// Bytes of the disk caches; they are not kept per node yet, so the home node shows all.
+/// Bytes of the disk caches in memory of `node`.
 #[must_use]
 pub fn cache_bytes(node: NodeId) -> u64 {
-    if node != HOME_NODE {
-        return 0;
-    }
-    units().iter().map(|unit| unit.shared.lock().metrics().cached_pages * BASE_PAGE).sum()
+    units().iter().map(|unit| unit.shared.lock().cached_pages_on(node) * BASE_PAGE).sum()
 }

@@ -125,6 +125,7 @@ fn the_cache_keeps_its_bound_and_what_is_used() {
         assert_eq!(world.run(a, Kind::Read, 8, 8, 0), Status::Ok);
         assert!(world.disk.metrics().cached_pages <= 64);
     }
+    assert!(world.cached().iter().all(|pages| *pages > 0), "{:?}", world.cached());
     // Block 1 was used all the time.
     let reads = world.io.reads;
     assert_eq!(world.submit(a, 1, Kind::Read, 8, 8, 0, 4_096), Outcome::Done(Status::Ok));

@@ -137,7 +137,9 @@ fn who_writes_for_good_is_alone() {
     let c = world.disk.mount(&spec("c", Some("y"), Mode::ReadOnly)).unwrap();
     let refused = world.disk.mount(&spec("d", Some("y"), Mode::Persistent)).unwrap_err();
     assert_eq!(refused, MountError::InUse { holder: "b".into(), is_persistent: false });
+    assert_eq!(world.disk.persistent_holder(), Some("a"));
     world.disk.unmount(a);
+    assert_eq!(world.disk.persistent_holder(), None);
     let d = world.disk.mount(&spec("d", Some("x"), private)).unwrap();
     world.end(&[b, c, d]);
     let mut locked = SharedDisk::new("ro", 100, true, vec![], 5);

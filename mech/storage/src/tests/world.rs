@@ -12,6 +12,8 @@ use crate::*;
 
 pub const POISON: u8 = 0xee;
 pub const RAM: u64 = 0x8000_0000;
+/// Pages belong to so many nodes in turn, whatever is preferred.
+pub const NODES: u8 = 3;
 
 /// Machine pages.
 pub struct Pages {
@@ -60,6 +62,10 @@ impl PageStore for Pages {
 
     fn free(&self, page: Mfn) {
         assert!(self.pages.borrow_mut().remove(&page.raw()).is_some(), "freed once");
+    }
+
+    fn node_of(&self, page: Mfn) -> NodeId {
+        NodeId((page.raw() % u64::from(NODES)) as u8)
     }
 
     fn zero(&self, at: MachineAddr, len: u64) {
@@ -310,15 +316,22 @@ impl<'a> World<'a> {
         self.guest.ram.borrow_mut()[at as usize..(at + bytes) as usize].fill(value);
     }
 
+    /// Cached pages by node.
+    pub fn cached(&self) -> Vec<u64> {
+        (0..NODES).map(|node| self.disk.cached_pages_on(NodeId(node))).collect()
+    }
+
     /// Gives everything back and checks that nothing is left.
     pub fn end(mut self, mounts: &[MountId]) {
         self.drain();
+        assert_eq!(self.cached().iter().sum::<u64>(), self.disk.metrics().cached_pages);
         mounts.iter().for_each(|mount| self.disk.unmount(*mount));
         while self.disk.clean_up(self.pages) {}
         while self.disk.reclaim(1_000, self.pages) > 0 {}
         assert_eq!(self.pages.live(), 0, "{:?}", self.disk.metrics());
         let metrics = self.disk.metrics();
         assert_eq!((metrics.cached_pages, metrics.private_pages, metrics.staging_pages), (0, 0, 0));
+        assert_eq!(self.cached(), [0; NODES as usize]);
     }
 }
 
