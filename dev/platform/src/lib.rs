@@ -10,6 +10,7 @@
 //!   interrupt file or new external-interrupt levels. The caller delivers; nothing here knows a vCPU.
 //! - [`ImsicFile`]: an interrupt file in software, for a vCPU without a hardware guest file; [`ImsicState`] moves
 //!   between the two.
+//! - [`pmu::Pmu`]: the SBI's performance counters of a vCPU.
 //! - [`map::Region::decode`]: which of these a guest-physical address means.
 //!
 //! # What it refuses
@@ -37,6 +38,7 @@ pub mod guest_tree;
 mod imsic;
 pub mod map;
 mod plic;
+pub mod pmu;
 mod rtc;
 mod syscon;
 #[cfg(test)]
@@ -48,6 +50,7 @@ pub use controller::{Delivery, InterruptController, Levels, MAX_VCPUS, Msi};
 pub use guest_tree::{GuestTree, PlatformSpec};
 pub use imsic::{ImsicFile, ImsicState, MAX_IDS, NoSuchRegister, Register, decode_msi};
 pub use plic::Plic;
+pub use pmu::Pmu;
 pub use rtc::Rtc;
 pub use syscon::{PowerEvent, Syscon};
 pub use uart16550::{Uart, UartMetrics};

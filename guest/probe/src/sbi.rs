@@ -15,6 +15,8 @@ pub mod error {
     pub const INVALID_ADDRESS: i64 = -5;
     /// `SBI_ERR_ALREADY_AVAILABLE`.
     pub const ALREADY_AVAILABLE: i64 = -6;
+    /// `SBI_ERR_ALREADY_STARTED`.
+    pub const ALREADY_STARTED: i64 = -7;
 }
 
 /// Implementation id that a Mirrorball VM shows.

@@ -8,6 +8,7 @@ use crate::{
 use addr::GuestPhysAddr;
 use control::ExitCause;
 use device::{GuestFault, Width};
+use platform::pmu::FirmwareEvent;
 use rv::{
     cause, csr,
     decode::{self, CsrAccess, MemoryAccess},
@@ -113,6 +114,11 @@ fn wild(vcpu: &mut Vcpu, access_fault: u64, gpa: GuestPhysAddr) -> Next {
     if vcpu.is_fault_loop() {
         return vcpu.fail("bus", "the guest's trap handler itself faults for ever", gpa.raw());
     }
+    match access_fault {
+        cause::LOAD_ACCESS_FAULT => vcpu.pmu.count(FirmwareEvent::AccessLoad),
+        cause::STORE_ACCESS_FAULT => vcpu.pmu.count(FirmwareEvent::AccessStore),
+        _ => {}
+    }
     world::inject_exception(&mut vcpu.context, access_fault, csr::stval::read());
     Next::Resume
 }
@@ -209,6 +215,7 @@ fn illegal_instruction(vcpu: &mut Vcpu) -> Next {
         return Next::Resume;
     }
     vcpu.count(ExitCause::IllegalInstruction);
+    vcpu.pmu.count(FirmwareEvent::IllegalInstruction);
     world::inject_exception(&mut vcpu.context, cause::ILLEGAL_INSTRUCTION, csr::stval::read());
     Next::Resume
 }

@@ -3,6 +3,7 @@
 //! A [`Vcpu`] is owned by one hart at a time and moves between harts by message; nobody else touches it. What others
 //! need is in its [`VcpuShared`].
 
+mod counters;
 pub mod exit;
 mod fast;
 pub mod file;
@@ -20,6 +21,7 @@ use control::{ExitCause, StopReason};
 use core::fmt;
 use device::GuestMemory as _;
 pub use exit::Next;
+use platform::Pmu;
 use rv::{
     csr,
     decode::CsrAccess,
@@ -58,6 +60,8 @@ pub struct Vcpu {
     pub vs: VsState,
     /// FP and vector registers.
     pub units: Units,
+    /// Performance counters.
+    pub pmu: Pmu,
     /// Index in its VM.
     pub index: VcpuIndex,
     /// Scheduler state.
@@ -100,6 +104,7 @@ impl Vcpu {
             context: GuestContext::new(0, u64::from(index.0), 0, fast::fast_exit),
             vs: VsState::new(),
             units: Units::new(),
+            pmu: Pmu::new(),
             index,
             run_state: RunState::Stopped,
             wake_at: u64::MAX,
@@ -163,8 +168,10 @@ impl Vcpu {
         self.vs = VsState::new();
         if self.shared.is_loaded() {
             load_vs(&self.vs, crate::machine::capabilities().features);
+            counters::open(false);
         }
         self.units = Units::new();
+        self.pmu = Pmu::new();
     }
 
     /// Non-retentive suspend: goes on at `pc` with `opaque`, translation and interrupts off. What wakes it up (enabled
@@ -217,6 +224,9 @@ impl Vcpu {
     pub fn load(&mut self) {
         load_vs(&self.vs, crate::machine::capabilities().features);
         self.context.sstatus = units::units_off(self.context.sstatus);
+        if self.pmu.is_virtual() {
+            self.load_counters();
+        }
         self.shared.set_loaded(true);
     }
 
@@ -225,6 +235,9 @@ impl Vcpu {
         let capabilities = crate::machine::capabilities();
         self.units.save_dirty(&mut self.context.sstatus, capabilities.vector);
         self.vs.save(capabilities.features);
+        if self.pmu.is_virtual() {
+            self.unload_counters();
+        }
         self.shared.set_loaded(false);
     }
 
@@ -387,9 +400,10 @@ impl Vcpu {
         self.shared.set_runnable_since(self.runnable_since);
     }
 
-    /// Emulates an AIA CSR for a vCPU without a hardware interrupt file. `false`: not ours.
+    /// Emulates a CSR: performance counters, and the AIA's for a vCPU without a hardware interrupt file. `false`: not
+    /// ours, or not for the guest to read where it is.
     pub fn emulate_csr(&mut self, access: CsrAccess) -> bool {
-        file::emulate_csr(self, access)
+        self.read_counter(access) || file::emulate_csr(self, access)
     }
 
     /// Updates the external interrupt line from the software interrupt file.

@@ -13,6 +13,7 @@ use crate::{hart::Hart, vm::Vm};
 use addr::GuestPhysAddr;
 use control::StopReason;
 use device::GuestMemory as _;
+use platform::pmu::{COUNTERS, FirmwareEvent, Pmu, PmuError, Set};
 use rv::sbi as firmware;
 use sbi_spec::{base, dbcn, hsm, pmu, rfnc, spi, srst, sta, time};
 
@@ -26,6 +27,8 @@ enum Error {
     InvalidParam = -3,
     InvalidAddress = -5,
     AlreadyAvailable = -6,
+    AlreadyStarted = -7,
+    AlreadyStopped = -8,
 }
 
 const A0: usize = 10;
@@ -50,7 +53,7 @@ pub fn handle(vcpu: &mut Vcpu, hart: &Hart) -> Next {
         hsm::EID_HSM => return hart_state(vcpu, fid),
         srst::EID_SRST => return system_reset(vcpu, fid),
         dbcn::EID_DBCN => debug_console(vcpu, fid),
-        pmu::EID_PMU => Err(Error::NotSupported),
+        pmu::EID_PMU => performance(vcpu, fid),
         sta::EID_STA => steal_time(vcpu, fid),
         _ => Err(Error::NotSupported),
     };
@@ -87,6 +90,7 @@ const fn is_offered(eid: usize) -> bool {
             | hsm::EID_HSM
             | srst::EID_SRST
             | dbcn::EID_DBCN
+            | pmu::EID_PMU
             | sta::EID_STA
     )
 }
@@ -119,6 +123,7 @@ fn send_ipi(vcpu: &mut Vcpu, fid: usize) -> Answer {
         return Err(Error::NotSupported);
     }
     let (mask, base) = (vcpu.context.x[A0], vcpu.context.x[A1]);
+    vcpu.pmu.count(FirmwareEvent::IpiSent);
     for_each_target(&vcpu.vm, mask, base, |target| {
         target.request(request::SOFTWARE_INTERRUPT);
         crate::hart::kick(target);
@@ -126,12 +131,14 @@ fn send_ipi(vcpu: &mut Vcpu, fid: usize) -> Answer {
 }
 
 fn remote_fence(vcpu: &mut Vcpu, hart: &Hart, fid: usize) -> Answer {
-    let bit = match fid {
-        rfnc::REMOTE_FENCE_I => request::FENCE_I,
-        rfnc::REMOTE_SFENCE_VMA | rfnc::REMOTE_SFENCE_VMA_ASID => request::FENCE_VVMA,
+    let (bit, event) = match fid {
+        rfnc::REMOTE_FENCE_I => (request::FENCE_I, FirmwareEvent::FenceISent),
+        rfnc::REMOTE_SFENCE_VMA => (request::FENCE_VVMA, FirmwareEvent::SfenceVmaSent),
+        rfnc::REMOTE_SFENCE_VMA_ASID => (request::FENCE_VVMA, FirmwareEvent::SfenceVmaAsidSent),
         // The H-extension's remote fences have no meaning for a guest without H.
         _ => return Err(Error::NotSupported),
     };
+    vcpu.pmu.count(event);
     let (mask, base) = (vcpu.context.x[A0], vcpu.context.x[A1]);
     let vm = vcpu.vm.clone();
     for_each_target(&vm, mask, base, |target| {
@@ -240,6 +247,30 @@ fn debug_console(vcpu: &mut Vcpu, fid: usize) -> Answer {
         }
         _ => Err(Error::NotSupported),
     }
+}
+
+/// Performance counters.
+fn performance(vcpu: &mut Vcpu, fid: usize) -> Answer {
+    let [a0, a1, a2, a3] = [A0, A1, 12, 13].map(|register| vcpu.context.x[register]);
+    let (set, now) = (Set { base: a0, mask: a1 }, super::counters::hardware());
+    let counters = &mut vcpu.pmu;
+    let answer = match fid {
+        pmu::NUM_COUNTERS => Ok(COUNTERS as u64),
+        pmu::COUNTER_GET_INFO => Pmu::info(a0),
+        pmu::COUNTER_CONFIG_MATCHING => counters.configure(set, a2, a3, now),
+        pmu::COUNTER_START => counters.start(set, a2, a3, now).map(|()| 0),
+        pmu::COUNTER_STOP => counters.stop(set, a2, now).map(|()| 0),
+        pmu::COUNTER_FW_READ => counters.firmware_value(a0),
+        pmu::COUNTER_FW_READ_HI => counters.firmware_value(a0).map(|_| 0),
+        _ => Err(PmuError::NotSupported),
+    };
+    vcpu.open_counters();
+    answer.map_err(|why| match why {
+        PmuError::InvalidParam => Error::InvalidParam,
+        PmuError::NotSupported => Error::NotSupported,
+        PmuError::AlreadyStarted => Error::AlreadyStarted,
+        PmuError::AlreadyStopped => Error::AlreadyStopped,
+    })
 }
 
 /// Steal-time accounting: the guest names a 64-byte record that the monitor keeps up to date.

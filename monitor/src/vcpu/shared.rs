@@ -107,8 +107,9 @@ pub struct VcpuShared {
     hsm: AtomicU8,
     requests: AtomicU32,
     cpu: AtomicU16,
-    /// Set by the owner while the vCPU's state is in the hart's registers. Like the two below it orders nothing: who
-    /// wants something of the vCPU leaves a request and kicks the owner, whatever these say.
+    /// Set by the owner while the vCPU's state is in the hart's registers. Pairs with `requests` (both `SeqCst`): who
+    /// wants a fence sets the bit, then reads this; the owner sets this, then reads the bits. The flags below order
+    /// nothing.
     loaded: AtomicBool,
     /// Set by the owner while the vCPU waits for an event off the hart.
     blocked: AtomicBool,
@@ -214,13 +215,13 @@ impl VcpuShared {
     /// Owner: the vCPU's state is (not) in the hart's registers.
     #[inline]
     pub fn set_loaded(&self, loaded: bool) {
-        self.loaded.store(loaded, Ordering::Relaxed);
+        self.loaded.store(loaded, Ordering::SeqCst);
     }
 
     /// Is the vCPU's state in its hart's registers?
     #[must_use]
     pub fn is_loaded(&self) -> bool {
-        self.loaded.load(Ordering::Relaxed)
+        self.loaded.load(Ordering::SeqCst)
     }
 
     /// Owner: the vCPU waits (not) for an event.

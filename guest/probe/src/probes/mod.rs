@@ -1,5 +1,6 @@
 //! The checks. Each is a function that says why it failed.
 
+mod counters;
 mod devices;
 mod harts;
 mod interrupts;
@@ -31,6 +32,7 @@ const PROBES: &[(&str, Probe)] = &[
     ("sbi-console", sbi_calls::console),
     ("sbi-steal", sbi_calls::steal_time),
     ("sbi-reset", sbi_calls::reset_errors),
+    ("sbi-counters", counters::all),
     ("timer", interrupts::timer),
     ("wfi-timer", interrupts::wfi_timer),
     ("ipi", interrupts::ipi),
