@@ -37,6 +37,10 @@ mod phandle {
     }
 }
 
+/// Unused bytes at the tree's end. A boot loader adds to the tree where it lies, as firmware on a real machine has made
+/// room for it to do: U-Boot keeps its own variables right behind it.
+const SLACK_BYTES: usize = 4096;
+
 /// A flattened device tree for a guest.
 #[derive(Clone, Debug)]
 pub struct GuestTree {
@@ -52,7 +56,7 @@ impl GuestTree {
         spec.check()?;
         let mut tree = DeviceTree::new();
         tree.root = root(spec).finish();
-        Ok(Self { blob: tree.to_dtb() })
+        Ok(Self { blob: with_slack(tree.to_dtb()) })
     }
 
     /// The flattened tree, to be put into guest memory at a multiple of 8.
@@ -60,6 +64,18 @@ impl GuestTree {
     pub fn blob(&self) -> &[u8] {
         &self.blob
     }
+}
+
+/// Makes the tree longer; what is behind the last block belongs to nobody.
+fn with_slack(mut blob: Vec<u8>) -> Vec<u8> {
+    /// Place of `totalsize` in the header (Devicetree Specification 0.4, section 5.2).
+    const TOTAL_SIZE: core::ops::Range<usize> = 4..8;
+    blob.resize(blob.len() + SLACK_BYTES, 0);
+    let bytes = blob.len() as u32;
+    if let Some(field) = blob.get_mut(TOTAL_SIZE) {
+        field.copy_from_slice(&bytes.to_be_bytes());
+    }
+    blob
 }
 
 fn root(spec: &PlatformSpec<'_>) -> NodeWriter {

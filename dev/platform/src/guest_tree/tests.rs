@@ -226,3 +226,12 @@ proptest! {
         }
     }
 }
+
+/// Header words 1, 3 and 8: all of the tree, where the strings begin, how long they are. The strings are its last block.
+#[test]
+fn a_boot_loader_can_add_to_the_tree_in_place() {
+    let tree = GuestTree::build(&spec()).unwrap();
+    let word = |index: usize| u32::from_be_bytes(tree.blob()[4 * index..4 * index + 4].try_into().unwrap()) as usize;
+    assert_eq!(word(1), tree.blob().len());
+    assert!(word(3) + word(8) + 2048 <= word(1), "no room behind the strings");
+}
