@@ -89,12 +89,22 @@ pub unsafe fn read_u64(va: u64) -> Option<u64> {
 /// Tries to read the CSR `hstateen0` (Smstateen); `None` on harts that do not have it.
 #[must_use]
 pub fn try_read_hstateen0() -> Option<u64> {
+    try_read_csr::<0x60c>()
+}
+
+/// Tries to read the counter `cycle`; `None` where the firmware does not let us.
+#[must_use]
+pub fn try_read_cycle() -> Option<u64> {
+    try_read_csr::<0xc00>()
+}
+
+fn try_read_csr<const NUMBER: u16>() -> Option<u64> {
     let (value, failed): (u64, u64);
-    // SAFETY: reading a CSR has no side effect; an illegal-instruction trap resumes at label 3.
+    // SAFETY: reading these CSRs has no side effect; an illegal-instruction trap resumes at label 3.
     unsafe {
         asm!(
             "li {failed}, 1",
-            "2: csrr {value}, 0x60c",
+            "2: csrr {value}, {number}",
             "li {failed}, 0",
             "3:",
             ".pushsection .extable, \"a\"",
@@ -103,6 +113,7 @@ pub fn try_read_hstateen0() -> Option<u64> {
             ".popsection",
             value = out(reg) value,
             failed = out(reg) failed,
+            number = const NUMBER,
             options(nostack),
         );
     }

@@ -95,3 +95,16 @@ fn vector_registers_survive_disk_requests() {
         assert!(ended.console.contains("PROBE vector-disk ok"), "{cpu}: {}", ended.console);
     }
 }
+
+/// Guests' random numbers come from the firmware's seed, and from the machine's entropy device if there is one.
+#[test]
+fn entropy_of_the_machine() {
+    let device = ["-device", "virtio-rng-pci,disable-legacy=on"];
+    for (arguments, bytes) in [(&device[..], 32 + 64), (&[], 32)] {
+        let words = arguments.iter().map(ToString::to_string).collect();
+        let machine = ok(rig("entropy", 1).hardware(|hardware| hardware.qemu_args = words).boot());
+        all_checks(&machine, &probe("guest", 1, "probe=entropy"));
+        let told = format!("{bytes} random bytes");
+        assert!(machine.log().contains(&told), "{arguments:?}: no {told:?} in:\n{}", machine.log());
+    }
+}

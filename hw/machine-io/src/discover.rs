@@ -66,7 +66,9 @@ impl<T: Transport> Found<T> {
     #[must_use]
     pub fn kind(&self) -> Option<DeviceType> {
         let kind = self.transport.device_type();
-        matches!(kind, DeviceType::Block | DeviceType::Network | DeviceType::Console).then_some(kind)
+        let has_driver =
+            matches!(kind, DeviceType::Block | DeviceType::Network | DeviceType::Console | DeviceType::EntropySource);
+        has_driver.then_some(kind)
     }
 
     /// Where it sits.

@@ -1,10 +1,11 @@
-//! The machine's own devices: disks, network interfaces and the control port, all virtio, on PCI Express or MMIO.
+//! The machine's own devices: disks, network interfaces, the control port and entropy, all virtio, on PCI Express or
+//! MMIO.
 //!
 //! # Key types
 //! [`discover`] finds every virtio device that the machine's description leads to: it looks into virtio-mmio slots,
 //! walks PCI root buses, gives BARs addresses and follows interrupt pins to their controller's source. Each [`Found`]
-//! device then becomes a [`MachineDisk`], a [`MachineNic`] or a [`ControlPort`]. What they need from the monitor is
-//! a [`Platform`]: contiguous memory, and mappings of device registers.
+//! device then becomes a [`MachineDisk`], a [`MachineNic`] or a [`ControlPort`], or gives [`read_entropy`] its bytes. What
+//! they need from the monitor is a [`Platform`]: contiguous memory, and mappings of device registers.
 //!
 //! `virtio-drivers` brings the transports (PCI, MMIO old and new). The queues are our own, because its queues take
 //! Rust slices, allocate per request, and lose a notification when an event index wraps; ours name memory by machine
@@ -33,6 +34,7 @@ mod device;
 mod discover;
 mod disk;
 mod dma;
+mod entropy;
 mod error;
 mod nic;
 mod pci;
@@ -42,6 +44,7 @@ mod ring;
 pub use control::ControlPort;
 pub use discover::{Found, Place, Trouble, discover};
 pub use disk::{Completion, DiskFault, MAX_SEGMENTS, MachineDisk, SECTOR_BYTES, Segment};
+pub use entropy::read_entropy;
 pub use error::{DeviceFault, IoError};
 pub use nic::{MAX_FRAME_BYTES, MachineNic};
 pub use platform::Platform;

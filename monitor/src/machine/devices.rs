@@ -16,6 +16,9 @@ use spin::{Mutex, Once};
 /// The hart that takes the devices' interrupts.
 const IO_HART: CpuIndex = CpuIndex(0);
 
+/// Random bytes that make guests' random numbers unpredictable.
+const GOOD_SEED_BYTES: usize = 32;
+
 /// What the drivers need of the monitor.
 #[derive(Debug)]
 pub enum DirectPlatform {}
@@ -70,8 +73,16 @@ pub fn discover(description: &MachineDescription, controllers: &mut Controllers)
         log::warn!("device at {}: {:?}", trouble.place, trouble.error);
     }
     let mut devices = Devices { disks: Vec::new(), nic: None, control: None };
+    let mut entropy_bytes = description.chosen.rng_seed.len();
     for device in found {
         let (place, interrupt) = (device.place(), device.interrupt());
+        if device.kind() == Some(DeviceType::EntropySource) {
+            match super::entropy::draw_from(device) {
+                Ok(given) => entropy_bytes += given,
+                Err(why) => log::warn!("entropy device at {place}: {why}"),
+            }
+            continue;
+        }
         if let Err(why) = devices.adopt(device) {
             log::warn!("device at {place}: {why:?}");
             continue;
@@ -81,7 +92,11 @@ pub fn discover(description: &MachineDescription, controllers: &mut Controllers)
         }
     }
     let names: Vec<_> = devices.disks.iter().map(|disk| alloc::string::String::from(disk.lock().name())).collect();
-    log::info!("disks {names:?}, network {}, control port {}", devices.nic.is_some(), devices.control.is_some());
+    if entropy_bytes < GOOD_SEED_BYTES {
+        log::warn!("the machine gave {entropy_bytes} random bytes: what guests draw can be guessed");
+    }
+    let (has_nic, has_port) = (devices.nic.is_some(), devices.control.is_some());
+    log::info!("disks {names:?}, network {has_nic}, control port {has_port}, {entropy_bytes} random bytes");
     DEVICES.call_once(|| devices);
 }
 

@@ -3,6 +3,7 @@
 pub mod devices;
 pub mod direct;
 pub mod disks;
+pub mod entropy;
 pub mod gateway;
 pub mod heap;
 pub mod irq;
@@ -72,6 +73,7 @@ pub fn description() -> &'static MachineDescription {
 /// Takes the machine over: controllers and devices.
 pub fn init(description: MachineDescription, bundle: Bundle) {
     let mut controllers = irq::discover(&description);
+    entropy::init(&description.chosen.rng_seed);
     devices::discover(&description, &mut controllers);
     irq::install(controllers);
     modules::adopt_bundle(&bundle);

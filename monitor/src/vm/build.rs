@@ -4,7 +4,7 @@ use super::{
     Phase, Vm,
     console::Console,
     memory::{GuestRam, RAM_START},
-    platform::{self, EntropyPool, HostPorts, Platform, Slot},
+    platform::{self, HostPorts, Platform, Slot},
 };
 use crate::{
     hart::{self, Message},
@@ -73,7 +73,7 @@ pub fn build(id: VmId, spec: Arc<VmSpec>, console: Arc<Mutex<Console>>) -> Resul
     let ports = HostPorts::new(&spec.ports);
     let mut slots_or_error = Ok(());
     let vm = Arc::new_cyclic(|weak| {
-        let slots = make_slots(id, &spec, &ports, has_imsic, weak).unwrap_or_else(|why| {
+        let slots = make_slots(&spec, &ports, has_imsic, weak).unwrap_or_else(|why| {
             slots_or_error = Err(why);
             platform::no_slots()
         });
@@ -107,14 +107,13 @@ fn controller(has_imsic: bool, vcpus: u16) -> InterruptController {
 
 /// Devices in the order of the guest's slots: disks, networks, console, entropy, balloon.
 fn make_slots(
-    id: VmId,
     spec: &VmSpec,
     ports: &HostPorts,
     has_imsic: bool,
     vm: &Weak<Vm>,
 ) -> Result<[Option<Slot>; map::VIRTIO_SLOTS as usize], ControlError> {
     let mut slots = platform::no_slots();
-    let mut devices = platform::make_devices(id, spec, ports, has_imsic, vm)?.into_iter();
+    let mut devices = platform::make_devices(spec, ports, has_imsic, vm)?.into_iter();
     for slot in &mut slots {
         *slot = devices.next();
     }
@@ -190,7 +189,7 @@ fn build_tree(vm: &Vm, bootargs: &str, initrd: Option<(u64, u64)>) -> Result<Gue
     let names = guest_extensions(vm.has_imsic());
     let virtio_slots: Vec<u8> = vm.platform().slots().map(|(slot, _)| slot as u8).collect();
     let mut seed = [0; 64];
-    EntropyPool::new(u64::from(vm.id.0) ^ rv::csr::time::read()).fill(&mut seed);
+    machine::entropy::stream().fill(&mut seed);
     let tree = GuestTree::build(&PlatformSpec {
         vcpus: vm.spec().vcpus,
         extensions: &names,

@@ -8,7 +8,7 @@ mod disk;
 mod net;
 mod slots;
 
-pub use backends::{EntropyPool, HostPorts};
+pub use backends::HostPorts;
 pub use slots::{Slot, Traffic, make_devices};
 
 use super::Vm;

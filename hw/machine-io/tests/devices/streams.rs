@@ -2,8 +2,10 @@
 
 use std::{cell::RefCell, rc::Rc};
 
-use crate::fake::{Model, Process, Reply, Wire};
-use machine_io::{ControlPort, DeviceFault, DeviceType, Found, IoError, MAX_FRAME_BYTES, MachineNic, Place};
+use crate::fake::{Chain, Model, Process, Reply, Wire};
+use machine_io::{
+    ControlPort, DeviceFault, DeviceType, Found, IoError, MAX_FRAME_BYTES, MachineNic, Place, read_entropy,
+};
 
 const PLACE: Place = Place::Pci { bus: 0, device: 1, function: 0 };
 const MAC: u64 = 1 << 5;
@@ -131,4 +133,42 @@ fn a_full_port_takes_what_fits() {
     wire.0.borrow_mut().release(&chain, 0);
     assert_eq!(port.write(&data[65_536..]), Ok(4096));
     assert_eq!(log.borrow().concat(), data[..69_632]);
+}
+
+/// An entropy device that fills what it is given with `reply`.
+fn entropy(reply: impl FnMut(&Chain) -> Reply + 'static) -> Wire {
+    Wire::new(Model::new(DeviceType::EntropySource, 0, &[0; 8], reply))
+}
+
+#[test]
+fn entropy_is_read_once_and_the_device_let_go() {
+    let wire = entropy(|chain| {
+        chain.output(&[0xa5; 48]);
+        Reply::Used(48)
+    });
+    let (bytes, given) = read_entropy::<Process, _>(Found::new(wire.clone(), PLACE, None), || false).expect("bytes");
+    assert_eq!((given, &bytes[..given]), (48, &[0xa5; 48][..]));
+    assert!(wire.0.borrow().status.is_empty(), "it was reset");
+}
+
+#[test]
+fn an_entropy_device_that_is_slow_or_lies_is_let_go() {
+    let mut looks = 0;
+    let patience = || {
+        looks += 1;
+        looks < 10
+    };
+    let wire = entropy(|_| Reply::Hold);
+    let outcome = read_entropy::<Process, _>(Found::new(wire.clone(), PLACE, None), patience);
+    assert_eq!((outcome, looks), (Err(IoError::Timeout), 10));
+    assert!(wire.0.borrow().status.is_empty(), "it was reset");
+    let wire = entropy(|_| Reply::Lie(600));
+    let outcome = read_entropy::<Process, _>(Found::new(wire, PLACE, None), || false);
+    assert_eq!(outcome, Err(IoError::DeviceFailed(DeviceFault::UnknownDescriptor { id: 600 })));
+    let wire = entropy(|_| Reply::Used(u32::MAX));
+    let outcome = read_entropy::<Process, _>(Found::new(wire, PLACE, None), || false);
+    assert_eq!(outcome.map(|(_, given)| given), Ok(64), "it cannot have written more");
+    let (model, _) = stream(DeviceType::Console, 0, false);
+    let outcome = read_entropy::<Process, _>(Found::new(Wire::new(model), PLACE, None), || false);
+    assert_eq!(outcome, Err(IoError::WrongKind));
 }

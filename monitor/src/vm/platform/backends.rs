@@ -9,7 +9,7 @@ use alloc::{
 };
 use control::Label;
 use spin::Mutex;
-use virtio::{balloon::BalloonBackend, console::ConsoleBackend, rng::EntropySource};
+use virtio::{balloon::BalloonBackend, console::ConsoleBackend};
 
 /// Bytes of a port that wait for the client at most.
 const PORT_BYTES: usize = 64 << 10;
@@ -74,38 +74,6 @@ impl ConsoleBackend for ConsolePort {
         buffer.bytes.extend(&data[..taken]);
         buffer.was_full |= taken < data.len();
         taken
-    }
-}
-
-/// Random numbers for guests: splitmix64 seeded from the machine's `rng-seed` and the clock, a different stream per VM.
-#[derive(Debug)]
-pub struct EntropyPool {
-    state: u64,
-}
-
-impl EntropyPool {
-    /// A stream of its own.
-    #[must_use]
-    pub fn new(seed: u64) -> Self {
-        Self { state: seed | 1 }
-    }
-
-    /// The next 8 bytes (splitmix64).
-    pub fn next(&mut self) -> u64 {
-        self.state = self.state.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut word = self.state;
-        word = (word ^ (word >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        word = (word ^ (word >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        word ^ (word >> 31)
-    }
-}
-
-impl EntropySource for EntropyPool {
-    fn fill(&mut self, buf: &mut [u8]) {
-        for chunk in buf.chunks_mut(8) {
-            let word = (self.next() ^ rv::csr::time::read()).to_le_bytes();
-            chunk.copy_from_slice(&word[..chunk.len()]);
-        }
     }
 }
 

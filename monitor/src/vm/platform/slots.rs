@@ -2,13 +2,12 @@
 
 use super::{
     VmEnv,
-    backends::{BalloonPort, ConsolePort, EntropyPool, HostPorts},
+    backends::{BalloonPort, ConsolePort, HostPorts},
     disk::DiskPort,
     net::NetSlot,
 };
-use crate::vm::Vm;
+use crate::{machine::entropy, vm::Vm};
 use ::platform::map;
-use addr::VmId;
 use alloc::{sync::Weak, vec::Vec};
 use control::{ControlError, VmSpec};
 use device::{Device as _, Env, GuestFault, Width};
@@ -35,7 +34,7 @@ pub enum Slot {
     /// Console and named ports.
     Console(ConsoleSlot),
     /// Entropy.
-    Rng(Locked<Rng<EntropyPool>>),
+    Rng(Locked<Rng<entropy::Stream>>),
     /// Memory given back.
     Balloon(Locked<Balloon<BalloonPort>>),
 }
@@ -182,7 +181,6 @@ fn write_and_finish<M: VirtioModel>(
 /// # Errors
 /// A disk or subnet that does not exist or is not free.
 pub fn make_devices(
-    id: VmId,
     spec: &VmSpec,
     ports: &HostPorts,
     has_imsic: bool,
@@ -209,7 +207,7 @@ pub fn make_devices(
         devices.push(Slot::Console(Mutex::new(VirtioMmio::new(Console::new(backend, &configs), line, trigger))));
     }
     if spec.rng {
-        let source = EntropyPool::new(u64::from(id.0).wrapping_mul(0x1234_5678_9abc_def1) ^ rv::csr::time::read());
+        let source = entropy::stream();
         devices.push(Slot::Rng(Mutex::new(VirtioMmio::new(Rng::new(source), line_of(devices.len()), trigger))));
     }
     if spec.balloon {
