@@ -58,7 +58,8 @@ impl FakeGuest {
         line["arguments"].clone()
     }
 
-    fn synchronise(&mut self) {
+    /// Gives the id that the session has chosen.
+    fn synchronise(&mut self) -> u64 {
         // Left from an earlier session: half an answer, and a whole one.
         self.say(b"rn\": 3}\n{\"return\": {}}\n");
         let line = self.line();
@@ -66,6 +67,7 @@ impl FakeGuest {
         let id = line["arguments"]["id"].as_u64().expect("there is an id");
         self.say(b"\xff");
         self.say(format!("{{\"return\": {id}}}\n").as_bytes());
+        id
     }
 }
 
@@ -115,6 +117,41 @@ fn what_the_agent_says_wrong_is_told() {
     agent.ping().expect("it has come to its senses");
     agent.shutdown(ShutdownMode::PowerDown).expect("it takes the command");
     fixture.monitor.join().expect("the guest's script holds");
+}
+
+#[test]
+fn answers_to_others_are_left_alone() {
+    let fixture = Fixture::start(|monitor| {
+        let mut guest = FakeGuest::open(monitor, true);
+        let first = guest.line();
+        let id = first["arguments"]["id"].as_u64().expect("there is an id");
+        guest.say(b"\xff");
+        guest.say(format!("{{\"return\": {id}, \"id\": {id}}}\n").as_bytes());
+        // The complaint about the delimiter comes late, and so does what an earlier session has asked.
+        guest.say(b"{\"error\": {\"class\": \"GenericError\", \"desc\": \"JSON parse error, stray '0xff'\"}}\n");
+        guest.say(b"{\"return\": {\"pid\": 1}, \"id\": 1}\n");
+        let ping = guest.line();
+        assert_ne!(ping["id"], first["id"]);
+        guest.say(format!("{{\"return\": {{}}, \"id\": {}}}\n", ping["id"]).as_bytes());
+    });
+    let client = fixture.client();
+    let mut agent = GuestAgent::connect(&client, &name("vm"), WATCHDOG).expect("the agent is there");
+    agent.ping().expect("it answers");
+    fixture.monitor.join().expect("the guest's script holds");
+}
+
+#[test]
+fn sessions_of_one_process_have_ids_of_their_own() {
+    let session = || {
+        let fixture = Fixture::start(|monitor| {
+            let mut guest = FakeGuest::open(monitor, true);
+            guest.synchronise()
+        });
+        let client = fixture.client();
+        GuestAgent::connect(&client, &name("vm"), WATCHDOG).expect("the agent is there");
+        fixture.monitor.join().expect("the guest's script holds")
+    };
+    assert_ne!(session(), session());
 }
 
 #[test]

@@ -6,7 +6,8 @@
 mod exec;
 mod line;
 
-use std::time::{Duration, Instant};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use control::{ControlError, GUEST_AGENT_PORT, Label, Name, StreamData};
 use serde_json::{Value, json};
@@ -24,6 +25,8 @@ pub struct GuestAgent {
     lines: Lines,
     /// Whether a process in the guest has the port open, as far as was told.
     guest_open: bool,
+    /// Whether the agent repeats a command's id in its answer, as those of this decade do.
+    repeats_ids: bool,
     timeout: Duration,
 }
 
@@ -101,7 +104,8 @@ impl GuestAgent {
             Some(ControlError::NoSuchPort { .. }) => AgentError::NoPort { vm: vm.clone() },
             _ => AgentError::Client(error),
         })?;
-        let mut agent = Self { vm: vm.clone(), stream, lines: Lines::default(), guest_open: false, timeout };
+        let mut agent =
+            Self { vm: vm.clone(), stream, lines: Lines::default(), guest_open: false, repeats_ids: false, timeout };
         let deadline = Instant::now() + timeout;
         agent.wait_for_guest(deadline)?;
         agent.synchronise(deadline)?;
@@ -137,7 +141,8 @@ impl GuestAgent {
             ShutdownMode::Reboot => "reboot",
             ShutdownMode::Halt => "halt",
         };
-        self.send(&json!({"execute": "guest-shutdown", "arguments": {"mode": mode}}), false)
+        let id = fresh_id();
+        self.send(&json!({"execute": "guest-shutdown", "arguments": {"mode": mode}, "id": id}), false)
     }
 
     /// Gives any command; its `return` is the result.
@@ -146,8 +151,9 @@ impl GuestAgent {
     /// If the agent refuses, is silent, or talks nonsense.
     pub fn command(&mut self, command: &str, arguments: Value) -> Result<Value, AgentError> {
         let deadline = Instant::now() + self.timeout;
-        self.send(&json!({"execute": command, "arguments": arguments}), false)?;
-        let answer = self.answer(command, deadline)?;
+        let id = fresh_id();
+        self.send(&json!({"execute": command, "arguments": arguments, "id": id}), false)?;
+        let answer = self.answer_to(command, id, deadline)?;
         if let Some(error) = answer.get("error") {
             let reason = error.get("desc").and_then(Value::as_str).unwrap_or("it does not say why").to_owned();
             return Err(AgentError::Refused { vm: self.vm.clone(), command: command.to_owned(), reason });
@@ -170,13 +176,16 @@ impl GuestAgent {
     /// Finds a point from which both sides agree what is whose answer: an earlier session may have left half a
     /// command, or an answer that nobody read. The agent's side skips to the byte 0xff, ours to the id.
     fn synchronise(&mut self, deadline: Instant) -> Result<(), AgentError> {
-        let id = std::process::id();
-        let command = json!({"execute": "guest-sync-delimited", "arguments": {"id": id}});
+        let id = fresh_id();
+        let command = json!({"execute": "guest-sync-delimited", "arguments": {"id": id}, "id": id});
         self.send(&command, true)?;
         loop {
             let answer = self.answer("guest-sync-delimited", deadline);
             match answer {
-                Ok(answer) if answer.get("return").and_then(Value::as_u64) == Some(id.into()) => return Ok(()),
+                Ok(answer) if answer.get("return").and_then(Value::as_u64) == Some(id) => {
+                    self.repeats_ids = answer.get("id").is_some();
+                    return Ok(());
+                }
                 // Left over from earlier, or the end of it.
                 Ok(_) | Err(AgentError::Nonsense { .. }) => {}
                 Err(error) => return Err(error),
@@ -189,6 +198,17 @@ impl GuestAgent {
         bytes.extend(command.to_string().into_bytes());
         bytes.push(b'\n');
         Ok(self.stream.send_all(&bytes, self.timeout)?)
+    }
+
+    /// The answer to one command. What has another id, or none where the agent gives one, is not it: an earlier session's
+    /// answer, or the agent's complaint about the byte that synchronises.
+    fn answer_to(&mut self, command: &str, id: u64, deadline: Instant) -> Result<Value, AgentError> {
+        loop {
+            let answer = self.answer(command, deadline)?;
+            if !self.repeats_ids || answer.get("id").and_then(Value::as_u64) == Some(id) {
+                return Ok(answer);
+            }
+        }
     }
 
     /// The next line, as JSON.
@@ -221,4 +241,15 @@ impl GuestAgent {
     fn nonsense(&self, command: &str, what: &str) -> AgentError {
         AgentError::Nonsense { vm: self.vm.clone(), command: command.to_owned(), what: what.to_owned() }
     }
+}
+
+/// A number that no other session of this port has used or will use: the time, and a count for what happens at once. Agents
+/// want it to be a signed number of 64 bits.
+fn fresh_id() -> u64 {
+    const COUNT_BITS: u32 = 12;
+    static COUNT: AtomicU64 = AtomicU64::new(0);
+    let count = COUNT.fetch_add(1, Ordering::Relaxed) % (1 << COUNT_BITS);
+    let micros = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_micros();
+    // The lower 51 bits of the microseconds last until 2041.
+    (u64::try_from(micros).unwrap_or_default() << COUNT_BITS | count) & (u64::MAX >> 1)
 }
