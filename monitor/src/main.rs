@@ -21,6 +21,8 @@ mod trace;
 #[cfg(target_os = "none")]
 mod vcpu;
 #[cfg(target_os = "none")]
+mod version;
+#[cfg(target_os = "none")]
 mod vm;
 
 #[cfg(target_os = "none")]

@@ -1,4 +1,4 @@
-//! Building the bare-metal programs and flattening them to what a machine loads.
+//! Building the bare-metal programs, flattening them to what a machine loads, and the plugins of the emulator.
 
 use std::path::{Path, PathBuf};
 
@@ -6,23 +6,41 @@ use anyhow::{Context, Result};
 use image::command::run_shown;
 
 use crate::flatten::flatten;
-use crate::setup;
 use crate::tree::{BARE_TARGET, Tree};
+use crate::{setup, stamp};
 
-/// Builds the monitor and, where it exists, the probe guest; returns the flat binaries.
+/// The package that is the monitor.
+const MONITOR: &str = "monitor";
+/// The emulator's plugin that `mirrorball bench overhead` counts with.
+const COUNTER: &str = "instruction-counter";
+
+/// A flat binary.
+pub struct Flat {
+    /// Where it is.
+    pub place: PathBuf,
+    /// Its size in bytes.
+    pub bytes: usize,
+}
+
+/// Builds all that a machine boots and that an experiment needs; returns the flat binaries of the monitor and, where it
+/// exists, the probe guest.
 ///
 /// # Errors
 /// The target is missing and cannot be installed, or a package does not build.
-pub fn bare_metal(tree: &Tree) -> Result<Vec<PathBuf>> {
+pub fn machine_programs(tree: &Tree) -> Result<Vec<Flat>> {
     setup::rust_target()?;
     let packages = tree.bare_packages()?;
+    let folder = folder(tree)?;
+    // The very first build takes a minute: let cargo show it.
+    let quiet = folder.join("monitor.bin").exists().then_some("-q");
     for package in &packages {
         // One at a time: built together they would share each other's features, and carry code that they do not use.
         let mut cargo = tree.cargo();
-        run_shown(cargo.args(["build", "--profile", "monitor", "--target", BARE_TARGET, "-p", package]))?;
+        cargo.args(["build", "--profile", "monitor", "--target", BARE_TARGET, "-p", package]).args(quiet);
+        run_shown(&mut cargo)?;
     }
-    let folder = folder(tree)?;
-    packages.iter().map(|package| flatten_file(&folder, package)).collect()
+    run_shown(tree.cargo().args(["build", "-p", COUNTER]).args(quiet))?;
+    packages.iter().map(|package| flatten_file(tree, &folder, package)).collect()
 }
 
 /// Where the monitor's flat binary is once it is built.
@@ -37,12 +55,24 @@ fn folder(tree: &Tree) -> Result<PathBuf> {
     Ok(tree.target_dir()?.join(BARE_TARGET).join("monitor"))
 }
 
-fn flatten_file(folder: &Path, package: &str) -> Result<PathBuf> {
+fn flatten_file(tree: &Tree, folder: &Path, package: &str) -> Result<Flat> {
     let elf = folder.join(package);
     let bytes = std::fs::read(&elf).with_context(|| format!("cannot read {}", elf.display()))?;
-    let flat = flatten(&bytes).with_context(|| format!("cannot flatten {}", elf.display()))?;
+    let mut flat = flatten(&bytes).with_context(|| format!("cannot flatten {}", elf.display()))?;
+    if let (MONITOR, Some(commit)) = (package, stamp::commit(tree)) {
+        stamp::write(&mut flat, &commit)?;
+    }
     let place = folder.join(format!("{package}.bin"));
-    std::fs::write(&place, &flat)?;
-    eprintln!("{} ({} KiB)", place.display(), flat.len().div_ceil(1024));
-    Ok(place)
+    replace(&place, &flat)?;
+    Ok(Flat { place, bytes: flat.len() })
+}
+
+/// A machine may be reading the old file at this moment: it keeps it.
+fn replace(place: &Path, content: &[u8]) -> Result<()> {
+    if std::fs::read(place).is_ok_and(|old| old == content) {
+        return Ok(());
+    }
+    let fresh = place.with_extension("new");
+    std::fs::write(&fresh, content)?;
+    std::fs::rename(&fresh, place).with_context(|| format!("cannot write {}", place.display()))
 }

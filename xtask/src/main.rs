@@ -9,6 +9,7 @@ mod build;
 mod check;
 mod flatten;
 mod setup;
+mod stamp;
 mod test;
 mod tree;
 
@@ -82,11 +83,14 @@ fn run(chore: Chore) -> Result<ExitCode> {
     let tree = Tree::find()?;
     match chore {
         Chore::Setup => setup::machine(&tree)?,
-        Chore::Build => build::bare_metal(&tree).map(drop)?,
+        Chore::Build => show(&build::machine_programs(&tree)?),
         Chore::Check => check::all(&tree)?,
         Chore::Test { fast } => test::run(&tree, fast)?,
         Chore::Image => print_places(&build_images(&tree)?),
-        Chore::Mirrorball { arguments } => return mirrorball(&tree, &arguments),
+        Chore::Mirrorball { arguments } => {
+            prepare(&tree, &arguments)?;
+            return mirrorball(&tree, &arguments);
+        }
         Chore::Demo { machine, options } => return demo(&tree, &machine, &options),
         Chore::CleanCache { old } => clean_cache(old)?,
     }
@@ -121,13 +125,33 @@ fn print_places(guests: &Guests) {
 /// Everything that the demonstration needs, then the demonstration.
 fn demo(tree: &Tree, machine: &str, more: &[String]) -> Result<ExitCode> {
     let reference = build_images(tree)?.root.reference_file();
-    build::bare_metal(tree)?;
+    build::machine_programs(tree)?;
     let reference = reference.to_string_lossy().into_owned();
     let fixed = ["demo", machine, "--exec", "/usr/local/bin/mirrorball-build", "--reference", &reference];
     // Four guests that boot at once on two cores of the host take their time.
     let patient = ["--agent-timeout", "900s", "--watch", "/var/tmp/mirrorball-build.log"];
     let arguments = fixed.iter().chain(&patient).map(|argument| (*argument).to_owned());
     mirrorball(tree, &arguments.chain(more.iter().cloned()).collect::<Vec<_>>())
+}
+
+fn show(programs: &[build::Flat]) {
+    for program in programs {
+        eprintln!("{} ({} KiB)", program.place.display(), program.bytes.div_ceil(1024));
+    }
+}
+
+/// What a command of `mirrorball` needs beyond itself: a machine boots the monitor, an experiment the guests as well.
+fn prepare(tree: &Tree, arguments: &[String]) -> Result<()> {
+    let command = arguments.iter().find(|argument| !argument.starts_with('-')).map(String::as_str);
+    let is_question = arguments.iter().any(|argument| ["list", "--help", "-h"].contains(&argument.as_str()));
+    match command {
+        Some("run" | "demo") if !is_question => build::machine_programs(tree).map(drop),
+        Some("bench") if !is_question => {
+            build_images(tree)?;
+            build::machine_programs(tree).map(drop)
+        }
+        _ => Ok(()),
+    }
 }
 
 /// The host command gets standard input and the terminal, and its exit status is ours.

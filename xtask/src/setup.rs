@@ -19,8 +19,9 @@ const OLDEST_QEMU: u32 = 10;
 const FIRMWARE: &str = "opensbi-riscv64-generic-fw_dynamic.bin";
 
 /// Small tools: program and the package that has it.
-const TOOLS: [(&str, &str); 6] = [
+const TOOLS: [(&str, &str); 7] = [
     ("mke2fs", "e2fsprogs"),
+    ("debugfs", "e2fsprogs"),
     ("xz", "xz-utils"),
     ("bzip2", "bzip2"),
     ("patch", "patch"),
@@ -79,6 +80,7 @@ fn missing_packages() -> Vec<&'static str> {
         missing.push("opensbi");
     }
     missing.extend(TOOLS.iter().filter(|(program, _)| find_program(program).is_none()).map(|(_, package)| package));
+    missing.dedup();
     // Only root can make files of root without it.
     if !is_root() && find_program("fakeroot").is_none() {
         missing.push("fakeroot");

@@ -40,7 +40,7 @@ fn on_host(tree: &Tree) -> Result<()> {
 
 /// The system tests find the monitor where `build` puts it and the guests in the cache.
 fn on_emulated_machine(tree: &Tree) -> Result<()> {
-    build::bare_metal(tree)?;
+    build::machine_programs(tree)?;
     build_images(tree)?;
     if let Some(package) = has_system_tests(tree)? {
         // One at a time: each starts an emulated machine that uses every core there is.

@@ -7,7 +7,7 @@
 use control::{Boot, DiskMode, DiskSpec, MachineInfo, MachineStats, MonitorMemoryKind, Pages, VmSpec};
 
 use crate::figure::Figure;
-use crate::report::Report;
+use crate::report::{Report, commit_of};
 use crate::rig::{Rig, Running, name, probe_vm};
 use crate::{LabError, Options};
 
@@ -38,7 +38,7 @@ pub fn run(options: &Options) -> Result<Report, LabError> {
         figures.push(exits(&machine, id, figure, 2, repetitions.min(400)));
     }
     figures.sort_by_key(|figure| order(&figure.id));
-    Ok(Report { name: "exits".into(), machine: describe(&info), commit: info.monitor.version, figures })
+    Ok(Report { name: "exits".into(), machine: describe(&info), commit: commit_of(&info.monitor.version), figures })
 }
 
 /// Where a figure stands in the list; parts of the breakdown go last.

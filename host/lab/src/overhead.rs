@@ -16,7 +16,7 @@ use tempfile::TempDir;
 
 use crate::exits::{describe, ratio};
 use crate::figure::Figure;
-use crate::report::Report;
+use crate::report::{Report, commit_of};
 use crate::rig::{Rig, WATCHDOG, debian_vm};
 use crate::{LabError, Options, artifacts};
 use count::{Counts, Modes};
@@ -141,7 +141,7 @@ impl Files {
         }
         let ended = machine.end_of(&spec.name)?;
         check("the VM", &format!("it stopped with {:?}", ended.summary.reason), ended.console)?;
-        Ok((describe(&info), info.monitor.version, Counts::read(&out)?))
+        Ok((describe(&info), commit_of(&info.monitor.version), Counts::read(&out)?))
     }
 }
 
@@ -161,7 +161,7 @@ fn plugin() -> Result<PathBuf, LabError> {
     let target = artifacts::target_dir();
     let built = ["debug", "release"].map(|profile| target.join(profile).join(NAME));
     let found = named.into_iter().chain(beside).chain(built).find(|path| path.is_file());
-    found.ok_or(LabError::Missing { path: NAME.into(), maker: "cargo build -p instruction-counter" })
+    found.ok_or(LabError::Missing { path: NAME.into(), maker: "./x build" })
 }
 
 fn compare(bare: &Counts, vm: &Counts, files: &Files) -> Vec<Figure> {

@@ -13,7 +13,7 @@ pub struct Report {
     pub name: String,
     /// The machine that it ran on.
     pub machine: String,
-    /// The monitor's version and commit.
+    /// The commit that the monitor was built from, `-dirty` behind it if the tree was not as committed.
     pub commit: String,
     /// The figures, those with a target first in the order of the list.
     pub figures: Vec<Figure>,
@@ -36,7 +36,7 @@ impl Report {
 /// The table: figures with targets, then what they are made of.
 impl Display for Report {
     fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
-        writeln!(f, "{} on {}, {}", self.name, self.machine, self.commit)?;
+        writeln!(f, "{} on {}, commit {}", self.name, self.machine, self.commit)?;
         let (goals, parts): (Vec<_>, Vec<_>) = self.figures.iter().partition(|figure| figure.target.is_some());
         writeln!(f, "{:<20} {:>12} {:>10} {:>10}  {:<12}", "figure", "value", "target", "KVM*", "unit")?;
         for figure in goals {
@@ -70,6 +70,12 @@ impl Display for Report {
     }
 }
 
+/// The commit in a monitor's version, as `0.1.0 (0123456789ab)` has it.
+pub fn commit_of(version: &str) -> String {
+    let commit = version.split_once('(').and_then(|(_, rest)| rest.strip_suffix(')'));
+    commit.unwrap_or("unknown").to_owned()
+}
+
 fn number(value: Option<f64>) -> String {
     match value {
         None => "-".to_owned(),
@@ -100,7 +106,7 @@ mod tests {
         Report {
             name: "exits".into(),
             machine: "virt".into(),
-            commit: "0.1.0".into(),
+            commit: commit_of("0.1.0 (0123456789ab)"),
             figures: vec![
                 Figure::new("sbi_null", 131.0, "", 1_000),
                 Figure::missing("blk_read_4k", "no disk"),
@@ -112,7 +118,8 @@ mod tests {
     #[test]
     fn json_has_exactly_the_fields_promised() {
         let json: serde_json::Value = serde_json::from_str(&report().to_json()).expect("it is JSON");
-        assert_eq!(json["name"], "exits");
+        assert_eq!((&json["name"], &json["commit"]), (&"exits".into(), &"0123456789ab".into()));
+        assert_eq!(commit_of("0.1.0"), "unknown");
         let first = json["figures"][0].as_object().expect("an object");
         let mut keys: Vec<_> = first.keys().map(String::as_str).collect();
         keys.sort_unstable();

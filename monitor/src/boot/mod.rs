@@ -53,7 +53,7 @@ fn report(description: &MachineDescription) {
     let (implementation, version) = sbi::implementation();
     log::info!(
         "mirrorball {} on {}: {} harts, {} nodes, SBI {:#x} by implementation {implementation} version {version:#x}",
-        env!("CARGO_PKG_VERSION"),
+        crate::version::text(),
         description.model,
         description.harts.len(),
         description.nodes.count(),

@@ -76,7 +76,7 @@ fn devices() -> Vec<DeviceInfo> {
 fn monitor_info() -> MonitorInfo {
     let parts = image::parts();
     MonitorInfo {
-        version: env!("CARGO_PKG_VERSION").into(),
+        version: crate::version::text(),
         text_bytes: parts.text_end - parts.start,
         rodata_bytes: parts.rodata_end - parts.text_end,
         data_bytes: parts.end - parts.rodata_end,

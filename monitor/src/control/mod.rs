@@ -201,7 +201,7 @@ impl Server {
         Ok(Reply::Hello(ServerHello {
             version: PROTOCOL_VERSION,
             machine: crate::machine::name(),
-            monitor: env!("CARGO_PKG_VERSION").into(),
+            monitor: crate::version::text(),
         }))
     }
 
