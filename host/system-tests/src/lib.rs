@@ -10,10 +10,18 @@
 //! | `probes` | one behaviour after the other from inside, on machines and VMs of many shapes |
 //! | `attacks` | guests that attack or fail, each stopped with its reason while a neighbour computes |
 //! | `lifecycle` | VMs that come and go, and their memory |
-//! | `linux` | Debian's kernel to user space, on all shapes; overcommitted; with disks and networks |
+//! | `storms` | lives that change faster than guests get to run |
+//! | `disks` | partitions, and who may write them |
+//! | `machines` | the largest machine, uneven ones, holes in memory |
+//! | `linux` | Debian's kernel to user space, on all shapes; overcommitted |
+//! | `system` | whole Debian: U-Boot, persistent disks, partitions, networks, orderly ends |
 //!
 //! Here: what they share.
 #![forbid(unsafe_code)]
+
+pub mod debian;
+pub mod network;
+pub mod tree;
 
 use control::{StopReason, VmSpec};
 use lab::rig::{Ended, Running, probe_vm};
