@@ -1,5 +1,6 @@
 //! The machine as the monitor knows it: memory, log, interrupt controllers, disks, network, control port.
 
+pub mod clock;
 pub mod devices;
 pub mod direct;
 pub mod disks;
@@ -74,6 +75,7 @@ pub fn description() -> &'static MachineDescription {
 pub fn init(description: MachineDescription, bundle: Bundle) {
     let mut controllers = irq::discover(&description);
     entropy::init(&description.chosen.rng_seed);
+    clock::init(&description);
     devices::discover(&description, &mut controllers);
     irq::install(controllers);
     modules::adopt_bundle(&bundle);
@@ -135,7 +137,8 @@ pub fn next_tick(hart: &Hart) -> u64 {
     if NEEDS_CONTROL.load(Ordering::Relaxed) {
         return csr::time::read();
     }
-    if hart::balance::is_contended() { NEXT_BALANCE.load(Ordering::Relaxed) } else { u64::MAX }
+    let balance = if hart::balance::is_contended() { NEXT_BALANCE.load(Ordering::Relaxed) } else { u64::MAX };
+    balance.min(clock::next_alarm())
 }
 
 static NEEDS_CONTROL: AtomicBool = AtomicBool::new(true);
@@ -166,7 +169,7 @@ pub fn device_interrupt(hart: &Hart, source: InterruptSource) {
 /// Has the control hart anything to do?
 #[inline]
 pub fn is_control_due() -> bool {
-    NEEDS_CONTROL.load(Ordering::Relaxed) || is_balancing_due()
+    NEEDS_CONTROL.load(Ordering::Relaxed) || is_balancing_due() || clock::is_alarm_due()
 }
 
 #[inline]
@@ -185,6 +188,7 @@ pub fn control_step() {
             NEEDS_CONTROL.store(true, Ordering::SeqCst);
         }
     }
+    clock::step();
     if is_balancing_due() {
         hart::balance::step(&registry::lock());
         NEXT_BALANCE
@@ -221,12 +225,6 @@ pub fn power_off() -> ! {
     loop {
         rv::fence::wait_for_interrupt();
     }
-}
-
-/// Nanoseconds since 1970 at `time` = 0, as far as the machine's clock tells; 0 where there is none.
-#[must_use]
-pub fn epoch_ns() -> u64 {
-    0
 }
 
 /// A bounded piece of background work for an idle hart. `false` when there is none.

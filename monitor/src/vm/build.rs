@@ -81,7 +81,7 @@ pub fn build(id: VmId, spec: Arc<VmSpec>, console: Arc<Mutex<Console>>) -> Resul
             id,
             spec: spec.clone(),
             ram,
-            platform: Platform::new(controller(has_imsic, spec.vcpus), slots, ports, machine::epoch_ns()),
+            platform: Platform::new(controller(has_imsic, spec.vcpus), slots, ports, machine::clock::epoch_ns()),
             vcpus: vcpus.into_boxed_slice(),
             owned_vcpus: AtomicU32::new(0),
             phase: AtomicU8::new(Phase::Running as u8),

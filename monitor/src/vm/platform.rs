@@ -187,6 +187,14 @@ impl Platform {
         }
     }
 
+    /// Lets the clock's alarm ring if it is due; when the next one is.
+    pub fn poll_clock(&self, vm: &Vm) -> Option<u64> {
+        let mut rtc = self.rtc.lock();
+        let env = VmEnv::new(vm);
+        rtc.poll(&env);
+        rtc.alarm_ticks(&env)
+    }
+
     #[inline]
     fn after_uart(&self, uart: &mut Uart, vm: &Vm) {
         if uart.output_len() > 0 {
@@ -325,7 +333,13 @@ impl Vm {
                 None => return Ok(None),
             },
             Region::Imsic(_) => return Ok(None),
-            Region::Rtc => bus.rtc.lock().write(offset, width, value, &env)?,
+            Region::Rtc => {
+                let mut rtc = bus.rtc.lock();
+                rtc.write(offset, width, value, &env)?;
+                let alarm = rtc.alarm_ticks(&env);
+                drop(rtc);
+                alarm.into_iter().for_each(crate::machine::clock::set_alarm);
+            }
             Region::Syscon => {
                 let mut syscon = bus.syscon.lock();
                 syscon.write(offset, width, value, &env)?;

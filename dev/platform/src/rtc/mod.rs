@@ -39,8 +39,8 @@ impl Scale {
         ((ticks as u128 * self.factor as u128) >> self.shift) as u64
     }
 
-    /// The first tick that is at least `ns` nanoseconds after 0; the end of time if that is beyond it.
-    const fn ticks_at(self, ns: u64) -> u64 {
+    /// Ticks that take at least `ns` nanoseconds.
+    const fn ticks_in(self, ns: u64) -> u64 {
         let ticks = (ns as u128 * self.timebase_hz as u128).div_ceil(NS_PER_SECOND as u128);
         if ticks > u64::MAX as u128 { u64::MAX } else { ticks as u64 }
     }
@@ -76,14 +76,16 @@ impl Rtc {
         }
     }
 
-    /// When the armed alarm is due, as a value of the guest's `time` counter.
+    /// When the armed alarm is due, as a value of the guest's `time` counter. Always later than now, so whoever polls
+    /// then and asks again makes progress, wherever the guest has set its clock.
     #[must_use]
-    pub fn alarm_ticks(&self) -> Option<u64> {
+    pub fn alarm_ticks(&self, env: &dyn Env) -> Option<u64> {
         if !self.is_armed {
             return None;
         }
-        // A time before the counter began is due at once; `now_ns` is compared again when polled.
-        Some(self.scale.ticks_at(self.alarm_ns.saturating_sub(self.epoch_ns)))
+        let now = env.now_ticks();
+        let left = self.alarm_ns.saturating_sub(self.ns_at(now));
+        Some(now.saturating_add(self.scale.ticks_in(left).max(1)))
     }
 
     /// Raises the interrupt if the alarm is due.
@@ -96,7 +98,11 @@ impl Rtc {
     }
 
     fn now_ns(&self, env: &dyn Env) -> u64 {
-        self.epoch_ns.wrapping_add(self.scale.ns(env.now_ticks()))
+        self.ns_at(env.now_ticks())
+    }
+
+    fn ns_at(&self, ticks: u64) -> u64 {
+        self.epoch_ns.wrapping_add(self.scale.ns(ticks))
     }
 
     /// The guest sets the clock.

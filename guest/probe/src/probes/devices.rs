@@ -1,6 +1,6 @@
 //! Devices, and addresses where nothing is.
 
-use super::{Outcome, check, exception_of, skip};
+use super::{Outcome, check, exception_of, skip, wait_for};
 use crate::{cpu, layout, tree::Machine, virtio, virtio::register};
 
 const ILLEGAL_INSTRUCTION: u64 = 2;
@@ -64,17 +64,33 @@ pub fn uart(_: &Machine, _: u64) -> Outcome {
     check(cpu::load8(UART + 5) & 0x40 != 0, "the transmitter never empties")
 }
 
-/// The clock goes forward and its halves belong together.
-pub fn rtc(_: &Machine, _: u64) -> Outcome {
+/// The clock tells the time of day, goes forward, and its alarm rings.
+pub fn rtc(machine: &Machine, _: u64) -> Outcome {
     const RTC: u64 = 0x10_1000;
+    const ALARM_LOW: u64 = RTC + 8;
+    const ALARM_HIGH: u64 = RTC + 12;
+    const ALARM_STATUS: u64 = RTC + 24;
+    /// The year 2024: emulated machines tell the host's time.
+    const RECENT: u64 = 1_704_067_200_000_000_000;
     let read = || cpu::load32(RTC) | cpu::load32(RTC + 4) << 32;
     let (first, ticks) = (read(), cpu::time());
     while cpu::time() < ticks + 10_000 {
         core::hint::spin_loop();
     }
     let second = read();
+    check(first > RECENT, "the clock is in the past")?;
     check(second > first && second - first >= 1_000_000 / 2, "the clock stands still")?;
-    check(second - first < 100_000_000_000, "the clock runs wild")
+    check(second - first < 100_000_000_000, "the clock runs wild")?;
+    if !machine.is_mirrorball {
+        return Ok(());
+    }
+    let alarm = read() + 20_000_000;
+    cpu::store32(ALARM_HIGH, alarm >> 32);
+    cpu::store32(ALARM_LOW, alarm & 0xffff_ffff);
+    // On a busy machine it may be over already.
+    check(cpu::load32(ALARM_STATUS) == 1 || read() >= alarm, "the alarm is not armed")?;
+    check(wait_for(|| cpu::load32(ALARM_STATUS) == 0), "the alarm does not ring")?;
+    check(read() >= alarm, "the alarm rings too early")
 }
 
 /// Whatever controller there is: odd widths and registers that do not exist must not hurt.

@@ -1,0 +1,76 @@
+//! The time of day, from the machine's clock, and the alarms of guests' clocks.
+//!
+//! Guests' clocks are models on the counter `time`; what they need is when it was 0, asked of the machine's own clock once.
+//! The control hart looks after their alarms: it keeps the earliest of all VMs and looks at every VM when that is due.
+
+use super::irq;
+use crate::vm::registry;
+use core::sync::atomic::{AtomicU64, Ordering};
+use intc::Registers as _;
+use machine_tree::{MachineDescription, Rtc};
+use rv::csr;
+
+/// Registers of a goldfish clock: reading the low half freezes the high one.
+const TIME_LOW: usize = 0;
+const TIME_HIGH: usize = 4;
+const REGISTER_BYTES: u64 = 8;
+
+static EPOCH_NS: AtomicU64 = AtomicU64::new(0);
+static NEXT_ALARM: AtomicU64 = AtomicU64::new(u64::MAX);
+
+/// Boot: asks the machine's clock.
+pub fn init(description: &MachineDescription) {
+    match description.rtc.as_ref().and_then(read) {
+        Some(now) => EPOCH_NS.store(now.wrapping_sub(super::ticks_to_ns(csr::time::read())), Ordering::Relaxed),
+        None => log::warn!("the machine has no clock that the monitor knows: guests' time begins at 1970"),
+    }
+}
+
+fn read(rtc: &Rtc) -> Option<u64> {
+    let registers = irq::map_registers(rtc.registers).filter(|_| rtc.registers.bytes() >= REGISTER_BYTES)?;
+    let low = registers.read(TIME_LOW);
+    Some(u64::from(registers.read(TIME_HIGH)) << 32 | u64::from(low))
+}
+
+/// Nanoseconds since 1970 at `time` = 0, as far as the machine's clock tells; 0 where there is none.
+#[must_use]
+pub fn epoch_ns() -> u64 {
+    EPOCH_NS.load(Ordering::Relaxed)
+}
+
+/// A guest's clock has an alarm at `ticks`.
+pub fn set_alarm(ticks: u64) {
+    if NEXT_ALARM.fetch_min(ticks, Ordering::SeqCst) > ticks {
+        // The control hart has to set its timer anew.
+        super::wake_control();
+    }
+}
+
+/// When the next alarm is due.
+#[inline]
+#[must_use]
+pub fn next_alarm() -> u64 {
+    NEXT_ALARM.load(Ordering::Relaxed)
+}
+
+/// Is an alarm due?
+#[inline]
+#[must_use]
+pub fn is_alarm_due() -> bool {
+    let next = next_alarm();
+    next != u64::MAX && next <= csr::time::read()
+}
+
+/// Lets alarms ring that are due.
+pub fn step() {
+    if !is_alarm_due() {
+        return;
+    }
+    // First this, then the looks: an alarm that is set meanwhile is either seen here or noted after this.
+    NEXT_ALARM.store(u64::MAX, Ordering::SeqCst);
+    for vm in registry::lock().records().filter_map(|record| record.life.as_ref()) {
+        if let Some(ticks) = vm.platform().poll_clock(vm) {
+            NEXT_ALARM.fetch_min(ticks, Ordering::SeqCst);
+        }
+    }
+}
