@@ -113,7 +113,7 @@ impl Files {
         ]);
         qemu.args(["-plugin", &self.plugin_option(&out)]);
         let mut child = qemu.stdin(Stdio::null()).spawn().map_err(LabError::io("qemu-system-riscv64"))?;
-        count::wait(&mut child, 5 * WATCHDOG)?;
+        count::wait(&mut child, WATCHDOG)?;
         check("the bare machine", "it ended", std::fs::read_to_string(&console).unwrap_or_default())?;
         Counts::read(&out)
     }

@@ -19,7 +19,7 @@ pub const PROBE: &str = "probe";
 pub const KERNEL: &str = "kernel";
 
 /// Longest wait for anything that takes a moment: only a watchdog, machines of many harts are slow.
-pub const WATCHDOG: Duration = Duration::from_secs(120);
+pub const WATCHDOG: Duration = Duration::from_secs(600);
 
 /// A machine to be.
 #[derive(Clone, Debug)]

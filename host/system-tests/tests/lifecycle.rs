@@ -109,8 +109,8 @@ fn overcommitted_harts_are_shared_fairly() {
     let run = |spec: &control::VmSpec| ok(machine.client().vm_stats(&spec.name)).vcpus[0].run_ticks;
     let before: Vec<_> = specs.iter().map(run).collect();
     // Another guest's work is the measure of time.
-    let ended = ok(machine.run(&probe("clock", 1, "figure=checksum n=150")));
-    assert!(ended.console.contains(&checksum(150)));
+    let ended = ok(machine.run(&probe("clock", 1, "figure=checksum n=400")));
+    assert!(ended.console.contains(&checksum(400)));
     let spent: Vec<_> = specs.iter().zip(&before).map(|(spec, before)| run(spec) - before).collect();
     let (least, most) = (spent.iter().min().copied().unwrap_or(0), spent.iter().max().copied().unwrap_or(0));
     assert!(least * 2 >= most, "uneven shares: {spent:?}");

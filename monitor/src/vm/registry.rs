@@ -87,8 +87,7 @@ impl Registry {
             return Err(ControlError::VmExists { name: spec.name });
         }
         build::check(&spec)?;
-        let id = VmId(self.next_id);
-        self.next_id += 1;
+        let id = self.take_id();
         let console = Console::new(crate::machine::options().console_kib as usize * 1024);
         let kind = EventKind::VmCreated { vcpus: spec.vcpus, memory_mib: spec.memory_mib };
         self.records.push(Record {
@@ -119,6 +118,17 @@ impl Registry {
         let (id, vcpus) = (record.id, usize::from(record.spec.vcpus));
         let harts = hart::balance::place(self, vcpus);
         self.find_id(id).map_or(Ok(()), |record| record.begin_life(&harts))
+    }
+
+    /// An identity that no VM has; those of VMs long gone come again after all others.
+    fn take_id(&mut self) -> VmId {
+        loop {
+            let id = VmId(self.next_id);
+            self.next_id = self.next_id.checked_add(1).unwrap_or(1);
+            if self.records.iter().all(|record| record.id != id) {
+                return id;
+            }
+        }
     }
 
     fn find_id(&mut self, id: VmId) -> Option<&mut Record> {
