@@ -39,6 +39,15 @@ impl Buddy {
         Some(block)
     }
 
+    /// Takes the smallest block there is, but at most one of `max_order`. Its row is left `Free`.
+    pub(crate) fn take_small(&mut self, map: &MemMap, max_order: u8) -> Option<(Mfn, u8)> {
+        if self.nonempty == 0 {
+            return None;
+        }
+        let order = max_order.min(self.nonempty.trailing_zeros() as u8);
+        self.take(map, order).map(|block| (block, order))
+    }
+
     /// Gives a block back, merging it with its buddies.
     #[inline]
     pub(crate) fn put(&mut self, map: &MemMap, block: Mfn, order: u8) {

@@ -197,7 +197,7 @@ impl MemMapEntry {
     }
 
     /// Taken for a use. `back` is an owner word, `references` the first count.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn set_used(&self, state: PageState, order: u8, spu: SpuId, back: u64, references: u32) {
         let node = self.meta.load(Relaxed) & NODE_MASK;
         let meta = node | u64::from(spu.0) << SPU_SHIFT | u64::from(order) << ORDER_SHIFT | state as u64;
@@ -209,6 +209,12 @@ impl MemMapEntry {
     #[inline]
     pub(crate) fn set_state(&self, state: PageState) {
         self.meta.store(self.meta.load(Relaxed) & !0xf | state as u64, Relaxed);
+    }
+
+    /// The rows of a whole block are one again: this is the first, the others are stale from now on.
+    pub(crate) fn set_order(&self, order: u8) {
+        let meta = self.meta.load(Relaxed) & !(0xf << ORDER_SHIFT);
+        self.meta.store(meta | u64::from(order) << ORDER_SHIFT, Relaxed);
     }
 
     /// This row for page `index` of a block that is split into single pages.
@@ -230,7 +236,7 @@ impl MemMapEntry {
     }
 
     /// The next block of a list that this block is in.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn next(&self) -> u64 {
         self.link.load(Relaxed)
     }

@@ -2,7 +2,7 @@
 
 use core::marker::PhantomData;
 
-use addr::{BASE_PAGE, Mfn, PageSize};
+use addr::{BASE_PAGE, Mfn, NodeId, PageSize};
 
 use crate::{MAX_ORDER, MachineMemory};
 
@@ -23,12 +23,14 @@ pub enum Clean {}
 pub struct Frame<Contents> {
     mfn: Mfn,
     order: u8,
+    node: NodeId,
     contents: PhantomData<Contents>,
 }
 
 impl<Contents> Frame<Contents> {
-    pub(crate) const fn new(mfn: Mfn, order: u8) -> Self {
-        Self { mfn, order, contents: PhantomData }
+    #[inline(always)]
+    pub(crate) const fn new(mfn: Mfn, order: u8, node: NodeId) -> Self {
+        Self { mfn, order, node, contents: PhantomData }
     }
 
     /// Its first page.
@@ -41,6 +43,13 @@ impl<Contents> Frame<Contents> {
     #[must_use]
     pub const fn order(&self) -> u8 {
         self.order
+    }
+
+    /// Its home node.
+    #[must_use]
+    #[inline(always)]
+    pub const fn node(&self) -> NodeId {
+        self.node
     }
 
     /// Its pages.
@@ -67,11 +76,17 @@ impl<Contents> Frame<Contents> {
 }
 
 impl Frame<Dirty> {
+    /// It comes from the pages zeroed ahead.
+    #[inline(always)]
+    pub(crate) const fn known_zero(self) -> Frame<Clean> {
+        Frame::new(self.mfn, self.order, self.node)
+    }
+
     /// Zeroes all of it.
     #[inline]
     pub fn zero(self, memory: &impl MachineMemory) -> Frame<Clean> {
         memory.zero_pages(self.mfn, self.pages());
-        Frame::new(self.mfn, self.order)
+        Frame::new(self.mfn, self.order, self.node)
     }
 
     /// Overwrites all of it with as many pages from `source`; `None` if those would lie beyond the address space.
@@ -82,18 +97,18 @@ impl Frame<Dirty> {
         for page in 0..self.pages() {
             memory.copy_page(Mfn::new(source.raw() + page), Mfn::new(self.mfn.raw() + page));
         }
-        Ok(Frame::new(self.mfn, self.order))
+        Ok(Frame::new(self.mfn, self.order, self.node))
     }
 
     /// The caller has overwritten all of it itself (a device's DMA of exactly this many bytes, say).
     pub fn overwritten(self, bytes: u64) -> Result<Frame<Clean>, Self> {
-        if bytes == self.pages() * BASE_PAGE { Ok(Frame::new(self.mfn, self.order)) } else { Err(self) }
+        if bytes == self.pages() * BASE_PAGE { Ok(Frame::new(self.mfn, self.order, self.node)) } else { Err(self) }
     }
 }
 
 impl Frame<Clean> {
     /// Forgets that it was cleaned.
     pub fn into_dirty(self) -> Frame<Dirty> {
-        Frame::new(self.mfn, self.order)
+        Frame::new(self.mfn, self.order, self.node)
     }
 }

@@ -146,12 +146,12 @@ impl Frames {
     /// exist): where to look next is the caller's policy.
     #[inline]
     pub fn alloc(&self, node: NodeId, order: u8, to: PageUse) -> Option<Frame<Dirty>> {
-        let (mfn, _) = self.take(node, order, to, false)?;
-        Some(Frame::new(mfn, order))
+        let (frame, _) = self.take(node, order, to, false)?;
+        Some(frame)
     }
 
     /// The same with zeroed contents: from the pages zeroed ahead if there are any, else zeroed here.
-    #[inline]
+    #[inline(always)]
     pub fn alloc_zeroed<M: MachineMemory>(
         &self,
         memory: &M,
@@ -159,8 +159,8 @@ impl Frames {
         order: u8,
         to: PageUse,
     ) -> Option<Frame<Clean>> {
-        let (mfn, is_zero) = self.take(node, order, to, true)?;
-        Some(if is_zero { Frame::new(mfn, order) } else { Frame::<Dirty>::new(mfn, order).zero(memory) })
+        let (frame, is_zero) = self.take(node, order, to, true)?;
+        Some(if is_zero { frame.known_zero() } else { frame.zero(memory) })
     }
 
     /// Gives a frame back that no table and no TLB can name.
@@ -176,8 +176,8 @@ impl Frames {
     /// # Errors
     /// If the row does not say that it is a monitor's block of this order.
     pub fn retake_monitor(&self, mfn: Mfn, order: u8) -> Result<Frame<Dirty>, FrameError> {
-        self.expect_block(mfn, order, PageState::Monitor)?;
-        Ok(Frame::new(mfn, order))
+        let entry = self.expect_block(mfn, order, PageState::Monitor)?;
+        Ok(Frame::new(mfn, order, entry.node()))
     }
 
     /// A guest page no longer maps its machine page. If it was the last reference, the block is added to `dying`, and
@@ -234,6 +234,31 @@ impl Frames {
         for index in (0..PageSize::Large.base_pages()).rev() {
             self.map.known(Mfn::new(mfn.raw() + index)).copy_for_page(entry, index);
         }
+        Ok(())
+    }
+
+    /// 512 private single pages that back one block of guest pages, in order, are described as one block again.
+    ///
+    /// # Errors
+    /// If they are not that: misaligned, of another owner, shared, or already one block.
+    pub fn merge_private(&self, mfn: Mfn, owner: PageOwner) -> Result<(), FrameError> {
+        let first = self.map.entry(mfn).ok_or(FrameError::NoSuchPage(mfn))?;
+        let back = pack_owner(owner).ok_or(FrameError::NotMapped { mfn, owner })?;
+        let pages = PageSize::Large.base_pages();
+        for index in 0..pages {
+            let page = Mfn::new(mfn.raw() + index);
+            let entry = self.map.entry(page).ok_or(FrameError::NoSuchPage(page))?;
+            if !entry.is(PageState::Private, 0) || entry.references() != (1, 0) || entry.node() != first.node() {
+                return Err(wrong_state(page, entry));
+            }
+            if entry.back() != back + index {
+                return Err(FrameError::NotMapped { mfn: page, owner });
+            }
+        }
+        if !mfn.raw().is_multiple_of(pages) {
+            return Err(wrong_state(mfn, first));
+        }
+        first.set_order(MAX_ORDER);
         Ok(())
     }
 
@@ -297,17 +322,17 @@ impl Frames {
         self.nodes[node.index()].memory.lock().put(&self.map, mfn, order);
     }
 
-    #[inline]
-    fn take(&self, node: NodeId, order: u8, to: PageUse, want_zeroed: bool) -> Option<(Mfn, bool)> {
+    #[inline(always)]
+    fn take(&self, node: NodeId, order: u8, to: PageUse, want_zeroed: bool) -> Option<(Frame<Dirty>, bool)> {
         if order > MAX_ORDER {
             return None;
         }
         let (state, spu, back, references) = row_for(to)?;
         let part = self.nodes.get(node.index())?;
-        let (mfn, is_zero) = part.memory.lock().take(&self.map, order, want_zeroed)?;
-        self.map.known(mfn).set_used(state, order, spu, back, references);
+        let taken = part.memory.lock().take(&self.map, order, want_zeroed)?;
+        taken.entry.set_used(state, order, spu, back, references);
         self.recount(node, PageState::Free, state, 1 << order);
-        Some((mfn, is_zero))
+        Some((Frame::new(taken.mfn, order, node), taken.is_zero))
     }
 
     #[inline]
@@ -335,7 +360,7 @@ impl Frames {
         self.nodes[node.index()].counts[state as usize].fetch_add(pages, Relaxed);
     }
 
-    #[inline]
+    #[inline(always)]
     pub(crate) fn recount(&self, node: NodeId, from: PageState, to: PageState, pages: u64) {
         let counts = &self.nodes[node.index()].counts;
         counts[from as usize].fetch_sub(pages, Relaxed);
@@ -348,7 +373,7 @@ pub(crate) fn wrong_state(mfn: Mfn, entry: &MemMapEntry) -> FrameError {
 }
 
 /// State, SPU, owner word and first reference count for a use; `None` if the owner cannot be written down.
-#[inline]
+#[inline(always)]
 fn row_for(to: PageUse) -> Option<(PageState, SpuId, u64, u32)> {
     Some(match to {
         PageUse::Monitor { vm: None } => (PageState::Monitor, SpuId(0), NO_OWNER, 1),

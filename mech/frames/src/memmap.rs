@@ -42,7 +42,7 @@ impl MemMap {
     /// The row of `mfn`, or `None` if no such memory is described. In the middle of a block the row is stale; see
     /// [`MemMap::info`].
     #[must_use]
-    #[inline]
+    #[inline(always)]
     pub fn entry(&self, mfn: Mfn) -> Option<&MemMapEntry> {
         // Below the base the subtraction wraps to an index that no slice has; the same holds inside the section.
         let number = (mfn.raw() >> self.shift).wrapping_sub(self.base);
@@ -52,9 +52,20 @@ impl MemMap {
     }
 
     /// The row of a page that the caller knows to exist.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn known(&self, mfn: Mfn) -> &MemMapEntry {
         self.entry(mfn).expect("only described pages are in lists and tables")
+    }
+
+    /// The rows of a naturally aligned block, which no section's border cuts.
+    pub(crate) fn entries(&self, block: Mfn, pages: u64) -> &[MemMapEntry] {
+        let number = (block.raw() >> self.shift).wrapping_sub(self.base);
+        let section = self.sections.get(number as usize).filter(|_| pages <= 1 << self.shift);
+        let rows = section.and_then(|section| {
+            let index = (block.raw() & ((1 << self.shift) - 1)).checked_sub(section.first)? as usize;
+            section.entries.get(index..index + pages as usize)
+        });
+        rows.expect("blocks in lists are described")
     }
 
     /// The first page of the block that `mfn` lies in.
@@ -81,6 +92,7 @@ impl MemMap {
 
     /// The home node of `mfn`.
     #[must_use]
+    #[inline(always)]
     pub fn node_of(&self, mfn: Mfn) -> Option<NodeId> {
         Some(self.entry(mfn)?.node())
     }

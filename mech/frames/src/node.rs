@@ -4,11 +4,13 @@ use addr::Mfn;
 
 use crate::backmap::Chains;
 use crate::buddy::{Buddy, NIL};
-use crate::{MAX_ORDER, MemMap};
+use crate::{MAX_ORDER, MemMap, MemMapEntry};
 
 /// Single pages kept in front of the buddy lists: enough that a page taken and given back by turns never splits and
 /// merges blocks.
 const CACHE_PAGES: u32 = 32;
+/// log2 of the pages that refill it at once.
+const REFILL_ORDER: u8 = 4;
 /// Single pages that idle harts keep zeroed.
 const ZEROED_BASE_PAGES: u32 = 128;
 
@@ -34,15 +36,30 @@ impl Stack {
         self.len += 1;
     }
 
-    #[inline]
-    fn pop(&mut self, map: &MemMap) -> Option<Mfn> {
+    /// The pages behind `first`, with their rows, so that the first of them is on top. Their rows are of one run.
+    fn push_run(&mut self, first: Mfn, entries: &[MemMapEntry]) {
+        let pages = first.raw() + 1..;
+        for (entry, page) in entries.iter().zip(pages.clone()) {
+            entry.set_free(self.order, true);
+            entry.set_next(page + 1);
+        }
+        if let Some(last) = entries.last() {
+            last.set_next(self.head);
+            self.head = pages.start;
+            self.len += entries.len() as u32;
+        }
+    }
+
+    #[inline(always)]
+    fn pop<'m>(&mut self, map: &'m MemMap) -> Option<(Mfn, &'m MemMapEntry)> {
         if self.head == NIL {
             return None;
         }
         let block = Mfn::new(self.head);
-        self.head = map.known(block).next();
+        let entry = map.known(block);
+        self.head = entry.next();
         self.len -= 1;
-        Some(block)
+        Some((block, entry))
     }
 }
 
@@ -60,8 +77,24 @@ pub(crate) enum IdleJob {
     Large(HalfZeroed),
 }
 
-/// A block just taken; `true` if its contents are zero.
-pub(crate) type Taken = (Mfn, bool);
+/// A block just taken.
+pub(crate) struct Taken<'m> {
+    pub(crate) mfn: Mfn,
+    pub(crate) entry: &'m MemMapEntry,
+    /// Are its contents zero?
+    pub(crate) is_zero: bool,
+}
+
+impl<'m> Taken<'m> {
+    #[inline(always)]
+    fn pooled((mfn, entry): (Mfn, &'m MemMapEntry), is_zero: bool) -> Self {
+        Self { mfn, entry, is_zero }
+    }
+
+    fn listed(map: &'m MemMap, mfn: Mfn) -> Self {
+        Self { mfn, entry: map.known(mfn), is_zero: false }
+    }
+}
 
 /// The free memory of a node and the back-maps of its shared pages. Guarded by the node's lock.
 #[derive(Debug)]
@@ -101,50 +134,62 @@ impl NodeMemory {
     }
 
     /// Takes a block. `want_zeroed` prefers one that was zeroed ahead; else those are spared.
-    #[inline]
-    pub(crate) fn take(&mut self, map: &MemMap, order: u8, want_zeroed: bool) -> Option<Taken> {
+    #[inline(always)]
+    pub(crate) fn take<'m>(&mut self, map: &'m MemMap, order: u8, want_zeroed: bool) -> Option<Taken<'m>> {
         let quick = match order {
             0 => self.take_base(map, want_zeroed),
             MAX_ORDER => self.take_large(map, want_zeroed),
-            _ => self.buddy.take(map, order).map(|block| (block, false)),
+            _ => self.buddy.take(map, order).map(|block| Taken::listed(map, block)),
         };
         quick.or_else(|| self.take_reserve(map, order))
     }
 
-    #[inline]
-    fn take_base(&mut self, map: &MemMap, want_zeroed: bool) -> Option<Taken> {
+    #[inline(always)]
+    fn take_base<'m>(&mut self, map: &'m MemMap, want_zeroed: bool) -> Option<Taken<'m>> {
         if want_zeroed && let Some(page) = self.zeroed_base.pop(map) {
-            return Some((page, true));
+            return Some(Taken::pooled(page, true));
         }
-        let page = self.cache.pop(map).or_else(|| self.buddy.take(map, 0))?;
-        Some((page, false))
+        if let Some(page) = self.cache.pop(map) {
+            return Some(Taken::pooled(page, false));
+        }
+        self.refill(map)
     }
 
-    fn take_large(&mut self, map: &MemMap, want_zeroed: bool) -> Option<Taken> {
+    /// Takes a page, and leaves some more from the same block in the cache: splitting page by page costs more.
+    #[inline(never)]
+    fn refill<'m>(&mut self, map: &'m MemMap) -> Option<Taken<'m>> {
+        let (block, order) = self.buddy.take_small(map, REFILL_ORDER)?;
+        let entries = map.entries(block, 1 << order);
+        self.cache.push_run(block, entries.get(1..)?);
+        Some(Taken { mfn: block, entry: entries.first()?, is_zero: false })
+    }
+
+    #[inline(never)]
+    fn take_large<'m>(&mut self, map: &'m MemMap, want_zeroed: bool) -> Option<Taken<'m>> {
         if want_zeroed && let Some(block) = self.zeroed_large.pop(map) {
-            return Some((block, true));
+            return Some(Taken::pooled(block, true));
         }
-        let block = self.buddy.take(map, MAX_ORDER)?;
-        Some((block, false))
+        self.buddy.take(map, MAX_ORDER).map(|block| Taken::listed(map, block))
     }
 
     /// The lists are empty: gives up what was set aside, until a block of `order` exists.
     #[cold]
-    fn take_reserve(&mut self, map: &MemMap, order: u8) -> Option<Taken> {
-        while let Some(page) = self.cache.pop(map).or_else(|| self.zeroed_base.pop(map)) {
+    fn take_reserve<'m>(&mut self, map: &'m MemMap, order: u8) -> Option<Taken<'m>> {
+        while let Some((page, _)) = self.cache.pop(map).or_else(|| self.zeroed_base.pop(map)) {
             self.buddy.put(map, page, 0);
         }
         if let Some(block) = self.buddy.take(map, order) {
-            return Some((block, false));
+            return Some(Taken::listed(map, block));
         }
         if order == MAX_ORDER
             && let Some(block) = self.zeroed_large.pop(map)
         {
-            return Some((block, true));
+            return Some(Taken::pooled(block, true));
         }
-        let block = self.zeroed_large.pop(map).or_else(|| self.half_zeroed.take().map(|half| half.block))?;
+        let zeroed = self.zeroed_large.pop(map).map(|(block, _)| block);
+        let block = zeroed.or_else(|| self.half_zeroed.take().map(|half| half.block))?;
         self.buddy.put(map, block, MAX_ORDER);
-        self.buddy.take(map, order).map(|block| (block, false))
+        self.buddy.take(map, order).map(|block| Taken::listed(map, block))
     }
 
     /// Takes a block back.

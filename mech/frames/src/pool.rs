@@ -23,7 +23,7 @@ pub struct Pool<'a, M> {
 
 impl<M: MachineMemory> Pool<'_, M> {
     /// A zeroed page to back `gfn` of the VM (for [`PageSize::Large`]: and the 511 guest pages behind it).
-    #[inline]
+    #[inline(always)]
     pub fn guest_page(&self, size: PageSize, gfn: Gfn) -> Option<Frame<Clean>> {
         let order = match size {
             PageSize::Base => 0,
@@ -42,8 +42,15 @@ impl<M: MachineMemory> Pool<'_, M> {
         self.zeroed(order, PageUse::Monitor { vm: Some(self.vm) })
     }
 
-    #[inline]
+    #[inline(always)]
     fn zeroed(&self, order: u8, to: PageUse) -> Option<Frame<Clean>> {
-        self.nodes.iter().find_map(|&node| self.frames.alloc_zeroed(self.memory, node, order, to))
+        let (&first, others) = self.nodes.split_first()?;
+        let nearest = self.frames.alloc_zeroed(self.memory, first, order, to);
+        if nearest.is_some() { nearest } else { self.zeroed_elsewhere(others, order, to) }
+    }
+
+    #[cold]
+    fn zeroed_elsewhere(&self, nodes: &[NodeId], order: u8, to: PageUse) -> Option<Frame<Clean>> {
+        nodes.iter().find_map(|&node| self.frames.alloc_zeroed(self.memory, node, order, to))
     }
 }

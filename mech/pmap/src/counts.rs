@@ -48,7 +48,7 @@ impl PmapCounts {
     }
 
     /// `pages` guest pages changed from one state to another.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn change(&mut self, frames: &Frames, from: PageState, to: PageState, pages: u64) {
         self.by_kind[from.kind() as usize] -= pages;
         self.by_kind[to.kind() as usize] += pages;
@@ -63,6 +63,19 @@ impl PmapCounts {
         }
     }
 
+    /// A page of `node` backs one more guest page.
+    #[inline(always)]
+    pub(crate) fn add_private(&mut self, node: NodeId) {
+        self.by_kind[StateKind::Absent as usize] -= 1;
+        self.by_kind[StateKind::Private as usize] += 1;
+        if self.by_node.len() <= node.index() {
+            self.add_node(node);
+        }
+        if let Some(count) = self.by_node.get_mut(node.index()) {
+            *count += 1;
+        }
+    }
+
     pub(crate) fn change_large(&mut self, by: i64) {
         self.large = self.large.saturating_add_signed(by);
     }
@@ -71,10 +84,16 @@ impl PmapCounts {
         self.tables = self.tables.saturating_add_signed(by);
     }
 
+    #[cold]
+    fn add_node(&mut self, node: NodeId) {
+        self.by_node.resize(node.index() + 1, 0);
+    }
+
+    #[inline(always)]
     fn node_of(&mut self, frames: &Frames, state: PageState) -> Option<&mut u64> {
         let node = frames.map().node_of(state.mfn()?)?;
         if self.by_node.len() <= node.index() {
-            self.by_node.resize(node.index() + 1, 0);
+            self.add_node(node);
         }
         self.by_node.get_mut(node.index())
     }

@@ -9,6 +9,7 @@
 //!   reference is dropped.
 //! - [`Pmap`]: the table. A 2 MiB block is either of one state (absent, or one private 2 MiB page) or has a table of 512
 //!   eight-byte entries in one machine page of the VM's node. So a VM of 256 MiB takes 1 KiB, and 512 KiB at worst.
+//! - [`Glance`]: the quick answer for the fault path; [`Pmap::populate_vacant`] goes with it.
 //! - [`Mapping`]: what a lookup finds: the largest leaf that may be installed, and its [`Rights`].
 //!
 //! # What it refuses
@@ -28,6 +29,7 @@
 extern crate alloc;
 
 mod counts;
+mod glance;
 mod life;
 mod mapping;
 mod pmap;
@@ -36,6 +38,7 @@ mod share;
 mod slot;
 
 pub use counts::PmapCounts;
+pub use glance::Glance;
 pub use life::{Actions, Contents, Event, LeafChange, PageState, Refused, Rights, StateKind, step};
 pub use mapping::Mapping;
 pub use pmap::{Pmap, PmapError, PopulateError};

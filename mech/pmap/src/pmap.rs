@@ -65,7 +65,7 @@ pub struct Pmap {
     pages: u64,
     /// Guest page of the first block: `base` rounded down.
     first_block: u64,
-    blocks: Vec<BlockWord>,
+    pub(crate) blocks: Vec<BlockWord>,
     pub(crate) counts: PmapCounts,
 }
 
@@ -127,25 +127,6 @@ impl Pmap {
                 Mapping { gfn, size: PageSize::Base, state: read_slot(memory, mfn, gfn.index_in_large()) }
             }
         })
-    }
-
-    /// The machine page behind `gfn`, and how many follow on it in the same backing, if it is a private one that may be read
-    /// and written without further ado; else ask [`Pmap::lookup`]. For the many small accesses of devices: a dozen
-    /// instructions.
-    #[inline(always)]
-    pub fn private_run<M: MachineMemory>(&self, memory: &M, gfn: Gfn) -> Option<(Mfn, u64)> {
-        if !self.contains(gfn) {
-            return None;
-        }
-        let word = self.blocks.get(self.block_number(gfn))?;
-        let index = gfn.index_in_large();
-        match word.table() {
-            Some(table) => Some((Slot::from_word(memory.read_u64(slot_addr(table, index))).private_page()?, 1)),
-            None => {
-                let first = word.whole().private_page()?;
-                Some((Mfn::new(first.raw() + index as u64), PAGES_PER_LARGE - index as u64))
-            }
-        }
     }
 
     /// Can one large page back the block that `gfn` lies in? Nothing of it may be in use, and it must be RAM throughout.
@@ -225,6 +206,40 @@ impl Pmap {
         self.counts.change_tables(1);
         self.set_block(gfn, Block::Table { mfn: table, used: PAGES_PER_LARGE as u16 });
         Ok(())
+    }
+
+    /// The opposite of [`Pmap::split`]: a block whose 512 pages are those of one machine block, in order, none pinned and
+    /// all watched or none, is one large page from now on. The G-stage leaves may stay as they are.
+    ///
+    /// # Errors
+    /// [`PmapError::NotLarge`] if the block is not that; usual, and nothing has changed.
+    pub fn collapse<M: MachineMemory>(&mut self, pool: &Pool<'_, M>, gfn: Gfn) -> Result<Mapping, PmapError> {
+        let (gfn, not_large) = (gfn.large_base(), PmapError::NotLarge { gfn });
+        let Block::Table { mfn: table, used } = self.block(gfn)? else { return Err(not_large) };
+        if u64::from(used) != PAGES_PER_LARGE || !self.is_whole(gfn) {
+            return Err(not_large);
+        }
+        let state = read_slot(pool.memory, table, 0);
+        let PageState::Private { mfn, pins: 0, watched } = state else { return Err(not_large) };
+        if !mfn.raw().is_multiple_of(PAGES_PER_LARGE) {
+            return Err(not_large);
+        }
+        for index in 1..PAGES_PER_LARGE {
+            let wanted = PageState::Private { mfn: Mfn::new(mfn.raw() + index), pins: 0, watched };
+            if pool.memory.read_u64(slot_addr(table, index as usize)) != Slot::pack(wanted).word() {
+                return Err(not_large);
+            }
+        }
+        let table = pool.frames.retake_monitor(table, 0)?;
+        if let Err(error) = pool.frames.merge_private(mfn, self.owner(gfn)) {
+            let _ = table.settle();
+            return Err(error.into());
+        }
+        pool.frames.free(table);
+        self.counts.change_large(1);
+        self.counts.change_tables(-1);
+        self.set_block(gfn, Block::Whole(state));
+        Ok(Mapping { gfn, size: PageSize::Large, state })
     }
 
     /// A device starts (or, `false`, stops) using the memory behind `gfn`: it is not moved or taken away until all have
@@ -368,13 +383,13 @@ impl Pmap {
 
     /// Is the block of `gfn` RAM throughout?
     #[inline]
-    fn is_whole(&self, gfn: Gfn) -> bool {
+    pub(crate) fn is_whole(&self, gfn: Gfn) -> bool {
         let first = gfn.large_base();
         self.contains(first) && first.checked_add(PAGES_PER_LARGE - 1).is_some_and(|last| self.contains(last))
     }
 
-    #[inline]
-    fn block_number(&self, gfn: Gfn) -> usize {
+    #[inline(always)]
+    pub(crate) fn block_number(&self, gfn: Gfn) -> usize {
         ((gfn.raw() - self.first_block) / PAGES_PER_LARGE) as usize
     }
 
@@ -399,8 +414,8 @@ const fn is_absent(state: PageState) -> bool {
     matches!(state, PageState::Absent)
 }
 
-#[inline]
-fn slot_addr(table: Mfn, index: usize) -> MachineAddr {
+#[inline(always)]
+pub(crate) fn slot_addr(table: Mfn, index: usize) -> MachineAddr {
     MachineAddr::new(table.addr().raw() + index as u64 * 8)
 }
 
@@ -410,7 +425,7 @@ pub(crate) fn read_slot<M: MachineMemory>(memory: &M, table: Mfn, index: usize) 
     Slot::from_word(word).unpack().expect("slots are written by `write_slot` only")
 }
 
-#[inline]
-fn write_slot<M: MachineMemory>(memory: &M, table: Mfn, index: usize, state: PageState) {
+#[inline(always)]
+pub(crate) fn write_slot<M: MachineMemory>(memory: &M, table: Mfn, index: usize, state: PageState) {
     memory.write_u64(slot_addr(table, index), Slot::pack(state).word());
 }

@@ -57,6 +57,11 @@ impl Slot {
         }
     }
 
+    #[inline(always)]
+    pub(crate) const fn is_absent(self) -> bool {
+        self.0 == 0
+    }
+
     /// The state; `None` for a word that [`Slot::pack`] never made.
     #[inline]
     pub(crate) const fn unpack(self) -> Option<PageState> {
@@ -111,6 +116,18 @@ impl BlockWord {
         if self.0 & KIND_MASK == TABLE_KIND { Some(Mfn::new(self.0 >> TABLE_SHIFT & MFN_MASK)) } else { None }
     }
 
+    /// Slots that are not absent, if the block has a page of them.
+    #[inline(always)]
+    pub(crate) const fn used(self) -> u16 {
+        (self.0 >> USED_SHIFT & USED_MASK) as u16
+    }
+
+    /// One slot more is not absent. At most 512 are, which the field holds.
+    #[inline(always)]
+    pub(crate) const fn with_one_more(self) -> Self {
+        Self(self.0 + (1 << USED_SHIFT))
+    }
+
     /// The state of a block without a page of slots.
     #[inline]
     pub(crate) const fn whole(self) -> Slot {
@@ -120,7 +137,7 @@ impl BlockWord {
     #[inline]
     pub(crate) fn unpack(self) -> Block {
         if let Some(mfn) = self.table() {
-            return Block::Table { mfn, used: (self.0 >> USED_SHIFT & USED_MASK) as u16 };
+            return Block::Table { mfn, used: self.used() };
         }
         Block::Whole(Slot(self.0).unpack().expect("block words are made by `pack` only"))
     }
@@ -165,6 +182,10 @@ mod tests {
         fn tables_round_trip(mfn in 0u64..1 << 44, used in 0u16..=512) {
             let block = Block::Table { mfn: Mfn::new(mfn), used };
             prop_assert_eq!(BlockWord::pack(block).unpack(), block);
+            if used < 512 {
+                let more = Block::Table { mfn: Mfn::new(mfn), used: used + 1 };
+                prop_assert_eq!(BlockWord::pack(block).with_one_more().unpack(), more);
+            }
         }
 
         #[test]
