@@ -25,9 +25,10 @@ pub fn set_vector_bytes(bytes: usize) {
     VECTOR_BYTES.store(bytes, Ordering::Relaxed);
 }
 
-/// Boot tells the `cbo.zero` block size that all harts share (0: none).
+/// Boot tells the `cbo.zero` block size that all harts share (0: none). Sizes that [`zero`] cannot use count as none.
 pub fn set_zero_block(bytes: u32) {
-    ZERO_BLOCK.store(bytes, Ordering::Relaxed);
+    let is_usable = bytes.is_power_of_two() && u64::from(bytes) * 8 <= BASE_PAGE;
+    ZERO_BLOCK.store(if is_usable { bytes } else { 0 }, Ordering::Relaxed);
 }
 
 /// Reads an aligned word of machine memory.
@@ -88,20 +89,21 @@ pub fn zero(frame: Mfn, size: PageSize) {
     let end = start + size.bytes();
     let block = u64::from(ZERO_BLOCK.load(Ordering::Relaxed));
     if block != 0 {
-        let mut at = start;
-        while at < end {
-            // SAFETY: (1) the frame is the caller's; (2) all harts have Zicboz with this block size, which divides
-            // a page; four at a time because the loop would cost as much as the work.
-            unsafe {
-                asm!(
-                    ".option push", ".option arch, +zicboz",
-                    "cbo.zero ({0})", "cbo.zero ({1})", "cbo.zero ({2})", "cbo.zero ({3})",
-                    ".option pop",
-                    in(reg) at, in(reg) at + block, in(reg) at + 2 * block, in(reg) at + 3 * block,
-                    options(nostack),
-                );
-            }
-            at += 4 * block;
+        // SAFETY: (1) the frame is the caller's; (2) all harts have Zicboz with this block size, eight of which divide a
+        // page (`set_zero_block`); eight at a time because the loop would cost as much as the work.
+        unsafe {
+            asm!(
+                ".option push", ".option arch, +zicboz",
+                "2:",
+                "cbo.zero ({at})", "add {at}, {at}, {block}", "cbo.zero ({at})", "add {at}, {at}, {block}",
+                "cbo.zero ({at})", "add {at}, {at}, {block}", "cbo.zero ({at})", "add {at}, {at}, {block}",
+                "cbo.zero ({at})", "add {at}, {at}, {block}", "cbo.zero ({at})", "add {at}, {at}, {block}",
+                "cbo.zero ({at})", "add {at}, {at}, {block}", "cbo.zero ({at})", "add {at}, {at}, {block}",
+                "bltu {at}, {end}, 2b",
+                ".option pop",
+                at = inout(reg) start => _, block = in(reg) block, end = in(reg) end,
+                options(nostack),
+            );
         }
     } else {
         // SAFETY: the frame is the caller's and lies in the direct map.

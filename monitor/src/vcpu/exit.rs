@@ -104,6 +104,10 @@ fn touch(vcpu: &mut Vcpu, hart: &Hart, access: Access, gpa: GuestPhysAddr) -> Ne
             super::shared::add(&vcpu.shared.counters.faults, 1);
             Next::Resume
         }
+        Touch::Repeated => {
+            vcpu.tlb.forget();
+            Next::Resume
+        }
         Touch::OutOfMemory => Next::VmStateChanged,
     }
 }

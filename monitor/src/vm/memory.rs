@@ -3,7 +3,8 @@
 //! One lock guards pmap and tables of a VM. It is never held while waiting for other harts: what must wait for a
 //! shootdown leaves the lock as a [`PendingShootdown`] first.
 
-use super::tables::NodeTable;
+mod fault;
+
 use crate::machine::{
     self, direct,
     memory::{DirectMemory, frames, nearest},
@@ -14,7 +15,8 @@ use control::{Pages, VmMemory};
 use core::sync::atomic::{AtomicU64, Ordering};
 use device::{GuestMemory, MemoryFault};
 use frames::{DyingList, PendingShootdown, Pool};
-use pmap::{Mapping, Pmap, Rights};
+use gstage::NodeTable;
+use pmap::Pmap;
 use rv_pte::PteFlags;
 use spin::Mutex;
 use tlb::ShootdownTracker;
@@ -38,6 +40,8 @@ pub enum Access {
 pub enum Touch {
     /// There is a leaf now: try again.
     Mapped,
+    /// There was a leaf: the hart remembers that there was none, or a weaker one, and has to forget it.
+    Repeated,
     /// The machine has no memory left; the VM has been told to stop.
     OutOfMemory,
 }
@@ -102,37 +106,6 @@ impl GuestRam {
     }
 }
 
-impl Inner {
-    /// What backs `gfn`, after populating it on the first of `pool.nodes` that has memory.
-    #[inline]
-    fn populated(&mut self, pool: &Pool<'_, DirectMemory>, gfn: Gfn, large_allowed: bool) -> Option<Mapping> {
-        let mapping = self.pmap.lookup(&DirectMemory, gfn).ok()?;
-        if !mapping.is_absent() {
-            return Some(mapping);
-        }
-        if large_allowed
-            && mapping.size == PageSize::Large
-            && let Some(frame) = pool.guest_page(PageSize::Large, gfn.large_base())
-        {
-            return match self.pmap.populate_large(pool.frames, gfn, frame) {
-                Ok(mapping) => Some(mapping),
-                Err(refused) => {
-                    pool.frames.free(refused.frame);
-                    None
-                }
-            };
-        }
-        let frame = pool.guest_page(PageSize::Base, gfn)?;
-        match self.pmap.populate_base(pool, gfn, frame) {
-            Ok(mapping) => Some(mapping),
-            Err(refused) => {
-                pool.frames.free(refused.frame);
-                None
-            }
-        }
-    }
-}
-
 /// Bytes copied with the memory's lock held.
 const LONGEST_PIECE: u64 = 64 << 10;
 /// Guest pages that one teardown step gives back: bounded work.
@@ -151,15 +124,13 @@ impl GuestRam {
             let pool = Pool { frames: frames(), memory: &DirectMemory, nodes, vm, spu: SpuId(0) };
             tables.push(NodeTable::new(&pool, mode)?);
         }
-        let root = |table: &NodeTable| {
-            rv_pte::Hgatp { mode, vmid: addr::Vmid(0), root: table.root() }.encode().unwrap_or_default()
-        };
+        let roots: Option<Vec<u64>> = tables.iter().map(|table| table.hgatp().ok()).collect();
         Some(Self {
             vm,
             base,
             pages: count,
             large_allowed: pages == Pages::Large,
-            roots: tables.iter().map(root).collect(),
+            roots: roots?.into_boxed_slice(),
             inner: Mutex::new(Inner {
                 pmap: Pmap::new(vm, base, count).ok()?,
                 tables: tables.into_boxed_slice(),
@@ -168,24 +139,6 @@ impl GuestRam {
             tlb: ShootdownTracker::new(crate::hart::all().len()),
             returned: AtomicU64::new(0),
         })
-    }
-
-    /// A vCPU on `node` touched `addr`: makes sure that its node's table has a leaf.
-    #[inline]
-    pub fn touch(&self, addr: GuestPhysAddr, node: NodeId) -> Touch {
-        let pool = self.pool(nearest(node));
-        let mut inner = self.inner.lock();
-        let Some(mapping) = inner.populated(&pool, addr.gfn(), self.large_allowed) else { return Touch::OutOfMemory };
-        let (gfn, mfn) = (mapping.gfn, mapping.state.mfn());
-        let rights = mapping.rights();
-        let flags = match rights {
-            Rights::ReadWrite => PteFlags::RWX,
-            Rights::Read | Rights::None => PteFlags::RX,
-        };
-        match mfn {
-            Some(mfn) if inner.tables[node.index()].install(&pool, gfn, mfn, mapping.size, flags) => Touch::Mapped,
-            _ => Touch::OutOfMemory,
-        }
     }
 
     /// One access to `size` bytes of naturally aligned RAM, see [`GuestRam::quick_run`].
@@ -265,7 +218,7 @@ impl GuestRam {
         let mut all = true;
         for (node, table) in inner.tables.iter_mut().enumerate() {
             let pool = self.pool(nearest(NodeId(node as u8)));
-            all &= table.install(&pool, gfn, page, PageSize::Base, PteFlags::RW);
+            all &= table.install(&pool, gfn, page, PageSize::Base, PteFlags::RW).is_ok();
         }
         all
     }
@@ -274,9 +227,7 @@ impl GuestRam {
     pub fn unmap_file(&self, vcpu: addr::VcpuIndex) {
         let token = {
             let mut inner = self.inner.lock();
-            for table in &mut inner.tables {
-                table.remove(file_gfn(vcpu), 1);
-            }
+            inner.remove_leaves(file_gfn(vcpu), 1);
             self.tlb.retire()
         };
         self.finish(PendingShootdown::new(token, DyingList::new()));
@@ -298,9 +249,7 @@ impl GuestRam {
                 next = outcome.as_ref().ok().and_then(|released| released.next);
                 returned += outcome.map_or(0, |released| released.pages);
                 let covered = next.map_or(pages, |next| next.raw() - at.raw());
-                for table in &mut inner.tables {
-                    table.remove(at, covered);
-                }
+                inner.remove_leaves(at, covered);
                 self.tlb.retire()
             };
             self.finish(PendingShootdown::new(token, dying));
@@ -345,8 +294,11 @@ impl GuestRam {
                 true
             }
             None if !inner.tables.is_empty() => {
-                let mut tables = core::mem::take(&mut inner.tables);
-                tables.iter_mut().for_each(|table| table.dismantle(&pool, &mut dying));
+                for table in core::mem::take(&mut inner.tables) {
+                    if let Err(why) = table.dismantle(&pool, &mut dying) {
+                        log::error!("G-stage table of VM {:?}: {why:?}", self.vm);
+                    }
+                }
                 true
             }
             None => false,

@@ -8,7 +8,6 @@ pub mod console;
 pub mod memory;
 pub mod platform;
 pub mod registry;
-mod tables;
 
 use crate::{
     hart,
