@@ -59,6 +59,34 @@ pub fn fetch_guest_u16(gva: u64) -> Option<u16> {
     (failed == 0).then_some(value as u16)
 }
 
+/// Loads the aligned word around guest virtual address `gva` with the current guest's translation and rights
+/// (`hlv.wu`). `None` if that traps.
+#[must_use]
+pub fn load_guest_u32(gva: u64) -> Option<u32> {
+    let (value, failed): (u64, u64);
+    // SAFETY: as in `fetch_guest_u16`. What a guest may load has no side effect outside the guest.
+    unsafe {
+        asm!(
+            ".option push",
+            ".option arch, +h",
+            "li {failed}, 1",
+            "2: hlv.wu {value}, ({gva})",
+            "li {failed}, 0",
+            "3:",
+            ".option pop",
+            ".pushsection .extable, \"a\"",
+            ".balign 8",
+            ".dword 2b, 3b",
+            ".popsection",
+            gva = in(reg) gva & !3,
+            value = out(reg) value,
+            failed = out(reg) failed,
+            options(nostack, readonly),
+        );
+    }
+    (failed == 0).then_some(value as u32)
+}
+
 /// Reads 8 machine bytes at virtual address `va` of the monitor; `None` when the memory answers with a fault.
 ///
 /// # Safety

@@ -63,7 +63,7 @@ pub fn handle(vcpu: &mut Vcpu, hart: &Hart, tools: &mut HartTools, scause: u64) 
         }
         cause::INSTRUCTION_ACCESS_FAULT | cause::LOAD_ACCESS_FAULT | cause::STORE_ACCESS_FAULT => {
             vcpu.count(ExitCause::AccessFault);
-            vcpu.fail("memory", "machine memory does not answer", csr::stval::read())
+            access_fault(vcpu, scause)
         }
         other => {
             vcpu.count(ExitCause::Other);
@@ -124,6 +124,24 @@ fn wild(vcpu: &mut Vcpu, access_fault: u64, gpa: GuestPhysAddr) -> Next {
         _ => {}
     }
     world::inject_exception(&mut vcpu.context, access_fault, csr::stval::read());
+    Next::Resume
+}
+
+/// The machine refuses an access that the tables allow. A guest's own interrupt file is a device that takes aligned words
+/// only: then a word can be read there, and the fault is the guest's as it would be on a machine of its own. Else memory
+/// is broken.
+#[cold]
+fn access_fault(vcpu: &mut Vcpu, scause: u64) -> Next {
+    let gva = csr::stval::read();
+    let (pc, sstatus) = (vcpu.context.pc, vcpu.context.sstatus);
+    if scause == cause::INSTRUCTION_ACCESS_FAULT || guarded::load_guest_u32(gva).is_none() {
+        log::error!("VM {}: {scause:#x} at {gva:#x}, pc {pc:#x}, sstatus {sstatus:#x}", vcpu.vm.spec().name);
+        return vcpu.fail("memory", "machine memory does not answer", gva);
+    }
+    if vcpu.is_fault_loop() {
+        return vcpu.fail("bus", "the guest's trap handler itself faults for ever", gva);
+    }
+    world::inject_exception(&mut vcpu.context, scause, gva);
     Next::Resume
 }
 

@@ -119,6 +119,17 @@ pub fn interrupt_controller(machine: &Machine, hart: u64) -> Outcome {
         cpu::store32(base + TARGET_10, 0xffff_ffff);
         cpu::store32(base + SOURCECFG_10, 0);
         check(cpu::load32(base + TARGET_10) == 0, "an inactive source has a target")?;
+        // A file takes aligned words. Hardware may answer the rest with a fault, which is the guest's own.
+        for offset in [0, 1, 2, 4, 8, 0xff8] {
+            for access in [cpu::load8, cpu::load16, cpu::load32, cpu::load] {
+                exception_of(hart, || {
+                    access(crate::imsic::BASE + offset);
+                });
+            }
+            for access in [cpu::store8, cpu::store16, cpu::store] {
+                exception_of(hart, || access(crate::imsic::BASE + offset, 0));
+            }
+        }
         // The file of a hart that does not exist is nothing.
         let beyond = crate::imsic::BASE + machine.harts * 0x1000;
         let cause = exception_of(hart, || cpu::store32(beyond, 1));
