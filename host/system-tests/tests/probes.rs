@@ -22,6 +22,22 @@ fn every_size(machine: &Running) {
     assert_all_returned(machine, before);
 }
 
+/// A machine that has all that probes are about, and a VM that has all of it.
+#[test]
+fn no_check_is_left_out_where_everything_is_there() {
+    let machine = ok(ok(rig("complete", 2).scratch("scratch", 16)).boot());
+    let ended = ok(machine.run(&with_disk(probe("complete", 4, ""))));
+    assert_passed(&ended);
+    assert!(!ended.console.contains("skipped"), "{}", ended.console);
+}
+
+/// The VM with a view of the disk `scratch`.
+fn with_disk(spec: VmSpec) -> VmSpec {
+    let (data, source) = (ok(lab::rig::name("data")), ok(lab::rig::name("scratch")));
+    let disk = DiskSpec { name: data, source, partition: None, mode: DiskMode::CopyOnWrite };
+    VmSpec { disks: vec![disk], ..spec }
+}
+
 #[test]
 fn on_a_machine_with_guest_interrupt_files() {
     let machine = ok(rig("aia", 2).boot());
@@ -88,9 +104,7 @@ fn vector_registers_survive_disk_requests() {
     for cpu in ["rva23s64", "rva23s64,vlen=512", "rva23s64,vlen=1024"] {
         let machine = rig("vector", 1).hardware(|hardware| hardware.cpu = cpu.into());
         let machine = ok(ok(machine.scratch("scratch", 16)).boot());
-        let (data, source) = (ok(lab::rig::name("data")), ok(lab::rig::name("scratch")));
-        let disk = DiskSpec { name: data, source, partition: None, mode: DiskMode::CopyOnWrite };
-        let ended = ok(machine.run(&VmSpec { disks: vec![disk], ..probe("reader", 1, "probe=vector-disk") }));
+        let ended = ok(machine.run(&with_disk(probe("reader", 1, "probe=vector-disk"))));
         assert_passed(&ended);
         assert!(ended.console.contains("PROBE vector-disk ok"), "{cpu}: {}", ended.console);
     }
