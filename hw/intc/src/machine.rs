@@ -147,7 +147,10 @@ impl<R: Registers, C: FileRegisters> MachineInterrupts<R, C> {
 
     /// Opens the current hart, which is `cpu`, for everything that was attached before, and for IPIs. Its
     /// supervisor external interrupt enable (`sie.SEIE`) is the caller's.
+    ///
+    /// Call it on the hart itself once it is up: firmware closes the interrupt contexts of a hart that it starts.
     pub fn open_current(&self, cpu: CpuIndex) {
+        self.open_lines(cpu);
         let Some(files) = &self.files else { return };
         if files.pages.get(cpu.index()).is_none_or(Option::is_none) {
             return;
@@ -163,6 +166,22 @@ impl<R: Registers, C: FileRegisters> MachineInterrupts<R, C> {
                 && let Some(aplic) = self.aplics.get(index)
             {
                 aplic.look_again(attachment.source.number);
+            }
+        }
+    }
+
+    /// Enables the sources that come to `cpu` by a PLIC's wire.
+    fn open_lines(&self, cpu: CpuIndex) {
+        for line in self.cpus.get(cpu.index()).into_iter().flat_map(|cpu| &cpu.lines) {
+            let Line::Plic { index, context } = *line else { continue };
+            let Some(plic) = self.plics.get(index) else { continue };
+            plic.set_threshold(context, 0);
+            let comes_here = |attachment: &&Attachment| {
+                attachment.cpu == cpu && attachment.source.controller == Controller::Plic(index)
+            };
+            for attachment in self.attached.iter().filter(comes_here) {
+                // It was enabled here before, so the PLIC has it.
+                let _ = plic.enable(context, attachment.source.number);
             }
         }
     }

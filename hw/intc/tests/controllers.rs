@@ -5,7 +5,7 @@ mod models;
 use std::{cell::RefCell, rc::Rc};
 
 use addr::{CpuIndex, HartId};
-use intc::{IntcError, MachineInterrupts, MsiTarget, Pending};
+use intc::{IntcError, MachineInterrupts, MsiTarget, Pending, Registers as _};
 use machine_tree::{AddressRange, Controller, InterruptSource, MachineDescription, Trigger};
 use models::{AplicModel, Block, Board, FileModel, Model, PlicModel};
 
@@ -25,21 +25,24 @@ struct Bench {
     file: FileModel,
     machine: MachineDescription,
     interrupts: Interrupts,
+    blocks: Vec<Model>,
 }
 
 fn bench(name: &str) -> Bench {
     let machine = machine(name);
     let (board, file) = (Rc::<RefCell<Board>>::default(), FileModel::default());
+    let mut blocks = Vec::new();
     let map = |range: AddressRange| {
         let block = match range.start().raw() {
             0x0c00_0000..0x0d00_0000 => Block::Plic(PlicModel::default()),
             0x0d00_0000..0x0e00_0000 => Block::Aplic(AplicModel::without(77)),
             base => Block::Files(base, range.bytes() as usize),
         };
-        Some(Model { board: board.clone(), block: RefCell::new(block) })
+        blocks.push(Model { board: board.clone(), block: Rc::new(RefCell::new(block)) });
+        blocks.last().cloned()
     };
     let interrupts = Interrupts::new(&machine, file.clone(), map).expect("controllers fit");
-    Bench { board, file, machine, interrupts }
+    Bench { board, file, machine, interrupts, blocks }
 }
 
 fn device(pending: Option<Pending>) -> intc::Claim {
@@ -65,6 +68,24 @@ fn a_plic_source_is_quiet_until_completed() {
     assert_eq!(bench.interrupts.claim(CpuIndex(0)), None);
     bench.interrupts.complete(claim);
     assert_eq!(device(bench.interrupts.claim(CpuIndex(0))).source(), uart, "the wire is still active");
+}
+
+/// Firmware closes a hart's context when it starts the hart: OpenSBI disables its sources and sets the threshold to 7.
+#[test]
+fn a_hart_opens_its_plic_context_again_when_it_is_up() {
+    let mut bench = bench("plic-1-hart");
+    let uart = bench.machine.uarts[0].interrupt.expect("wired");
+    assert_eq!(bench.interrupts.attach(uart, CpuIndex(0)), Ok(CpuIndex(0)));
+    let context = bench.machine.controllers.plics[0].contexts[0].index as usize;
+    let registers = &bench.blocks[0];
+    for word in 0..4 {
+        registers.write(0x2000 + 0x80 * context + 4 * word, 0);
+    }
+    registers.write(0x20_0000 + 0x1000 * context, 7);
+    bench.board.borrow_mut().wires.insert(uart.number);
+    assert_eq!(bench.interrupts.claim(CpuIndex(0)), None);
+    bench.interrupts.open_current(CpuIndex(0));
+    assert_eq!(device(bench.interrupts.claim(CpuIndex(0))).source(), uart);
 }
 
 #[test]

@@ -25,10 +25,11 @@ pub enum Block {
     Files(u64, usize),
 }
 
-/// A register block on a board.
+/// A register block on a board. A copy is the same block: the firmware's hand on it.
+#[derive(Clone)]
 pub struct Model {
     pub board: Rc<RefCell<Board>>,
-    pub block: RefCell<Block>,
+    pub block: Rc<RefCell<Block>>,
 }
 
 impl Registers for Model {
