@@ -77,7 +77,7 @@ pub enum MonitorMemoryKind {
     Image,
     /// Per-hart data and stacks.
     Harts,
-    /// The monitor's own page tables.
+    /// Page tables, the VMs' included; stacks; modified blocks of VMs' disks.
     PageTables,
     /// The memmap.
     Memmap,

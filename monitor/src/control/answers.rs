@@ -168,15 +168,19 @@ fn node_stats(node: NodeId) -> NodeStats {
 }
 
 fn monitor_memory(node: NodeId) -> Vec<MonitorMemory> {
-    let counts = memory::frames().counts(node);
     let parts = image::parts();
+    let is_home = node == HOME_NODE;
+    let heap = if is_home { machine::heap::claimed_bytes() } else { 0 };
+    // The disk cache is told by node, and is nobody's own. What is left: tables, stacks, modified blocks of VMs' disks.
+    let pages = memory::frames().counts(node).get(PageState::Monitor) * BASE_PAGE;
+    let tables = pages.saturating_sub(heap).saturating_sub(machine::disks::cache_bytes(node));
     let mut found = alloc::vec![
         (MonitorMemoryKind::Image, (parts.rodata_end - parts.start).next_multiple_of(BASE_PAGE)),
         (MonitorMemoryKind::Memmap, memory::memmap_bytes(node)),
-        (MonitorMemoryKind::PageTables, counts.get(PageState::Monitor) * BASE_PAGE),
+        (MonitorMemoryKind::PageTables, tables),
     ];
-    if node == HOME_NODE {
-        found.push((MonitorMemoryKind::HeapUsed, machine::heap::claimed_bytes()));
+    if is_home {
+        found.push((MonitorMemoryKind::HeapUsed, heap));
         found.push((MonitorMemoryKind::Modules, machine::modules::bytes()));
     }
     found.into_iter().map(|(kind, bytes)| MonitorMemory { node, kind, bytes }).collect()
