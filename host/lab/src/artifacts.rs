@@ -49,14 +49,17 @@ pub fn built(variable: &str, name: &str) -> Result<PathBuf, LabError> {
     existing(target_dir().join(BARE).join(name), "./x build")
 }
 
-/// The folder that cargo builds this tree into: where the running program lies, as far as that can be told.
+/// The folder that cargo builds a tree of this project into: the one where the running program lies; or, where it was
+/// installed, that of the tree around the working directory, or of the tree that it was built from.
 pub fn target_dir() -> PathBuf {
     if let Some(dir) = std::env::var_os("CARGO_TARGET_DIR").filter(|dir| !dir.is_empty()) {
         return dir.into();
     }
     let program = std::env::current_exe().unwrap_or_default();
-    let above = program.ancestors().find(|dir| dir.join(BARE).is_dir());
-    above.map_or_else(|| Path::new(env!("CARGO_MANIFEST_DIR")).join("../../target"), Path::to_owned)
+    let here = std::env::current_dir().unwrap_or_default();
+    let around = program.ancestors().map(Path::to_owned).chain(here.ancestors().map(|dir| dir.join("target")));
+    let built_from = || Path::new(env!("CARGO_MANIFEST_DIR")).join("../../target");
+    around.into_iter().find(|dir| dir.join(BARE).is_dir()).unwrap_or_else(built_from)
 }
 
 fn existing(path: PathBuf, maker: &'static str) -> Result<PathBuf, LabError> {

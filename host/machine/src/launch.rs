@@ -79,7 +79,7 @@ pub enum LaunchError {
     #[error(transparent)]
     Bundle(#[from] BundleError),
     /// Nobody named the monitor's image.
-    #[error("no monitor image is known: run `./x build`, or say monitor = \"...\" in [machine]")]
+    #[error("no monitor image is found: run `./x build` in the source tree, or name one with --monitor")]
     NoMonitor,
     /// The monitor's image is not there.
     #[error("there is no monitor image {path}: run `./x build`")]

@@ -4,15 +4,12 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::{env, fs};
 
-use config::{Loader, MachinePlan, cache_dir};
+use config::{Loader, MachinePlan};
 use machine::{Client, DetachError, RunDir, RunRoot, spawn_detached};
 
 use super::shutdown::power_off;
 use crate::args::Launch;
 use crate::failure::Failure;
-
-/// Where the monitor's image is in a build folder.
-const IN_TARGET: &str = "riscv64imac-unknown-none-elf/monitor/monitor.bin";
 
 /// A machine that this process has started. It is powered off when this process ends, however that happens, unless
 /// it was released.
@@ -79,19 +76,9 @@ pub fn supervisor_log(dir: &RunDir) -> PathBuf {
     dir.path().join("supervisor.log")
 }
 
-/// The monitor's image: the one named on the command line, in the machine file, or found: beside this program in its
-/// build folder, in a build folder at or above the working directory, in the cache.
+/// The monitor's image: the one named on the command line or in the machine file, else the one that a tree has built.
 pub fn monitor_image(launch: &Launch, in_file: Option<PathBuf>) -> Option<PathBuf> {
-    launch.monitor.clone().or(in_file).or_else(find_image)
-}
-
-fn find_image() -> Option<PathBuf> {
-    let program = env::current_exe().ok();
-    let beside = program.as_ref().and_then(|program| Some(program.parent()?.parent()?.join(IN_TARGET)));
-    let here = env::current_dir().ok();
-    let above = here.iter().flat_map(|here| here.ancestors().map(|folder| folder.join("target").join(IN_TARGET)));
-    let cached = cache_dir().map(|cache| cache.join("monitor/monitor.bin"));
-    beside.into_iter().chain(above).chain(cached).find(|path| path.is_file())
+    launch.monitor.clone().or(in_file).or_else(|| lab::artifacts::monitor().ok())
 }
 
 fn failure(error: DetachError) -> Failure {
