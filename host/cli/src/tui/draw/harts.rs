@@ -163,6 +163,8 @@ fn label_spans(hart: &HartView, width: u16, theme: Theme) -> [Span<'static>; 2] 
     let queue = if waiting > 0 { format!(" +{waiting}") } else { String::new() };
     let name = match &hart.running {
         Some(running) => format!(" {}/{}", running.vm.as_deref().unwrap_or("?"), running.vcpu),
+        // As it does when it answers the question how it is.
+        None if hart.queued > 0 && hart.load.is_some_and(|load| load.busy() > 0.5) => " monitor".to_owned(),
         None => " idle".to_owned(),
     };
     let name = clip(&name, usize::from(width).saturating_sub(queue.len()));
