@@ -61,7 +61,7 @@ impl PlainMachine<'_> {
 
     fn command(&self) -> Result<Command> {
         let mut command = tool("qemu-system-riscv64")?;
-        command.args(["-M", "virt", "-cpu", "rv64", "-smp", "2", "-m", "1G", "-accel", "tcg,thread=multi"]);
+        command.args(["-M", "virt", "-cpu", "rv64,svvptc=on", "-smp", "2", "-m", "1G", "-accel", "tcg,thread=multi"]);
         command.args(["-display", "none", "-monitor", "none", "-serial", "stdio", "-no-reboot"]);
         command.arg("-kernel").arg(self.kernel.image()).arg("-initrd").arg(self.kernel.initrd());
         command.args(["-append", &format!("console=ttyS0 root=/dev/vda1 rw quiet {}", self.command_line)]);
