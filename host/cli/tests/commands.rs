@@ -158,6 +158,13 @@ fn vms_change_their_state() {
 }
 
 #[test]
+fn a_guest_that_goes_down_is_listened_to_until_it_has() {
+    let fixture = Fixture::new();
+    let done = fixture.run(&["stop", "build-2", "--timeout", "5s"]);
+    assert_eq!((done.status(), done.out().as_str()), (0, "VM build-2 stopped\n"), "{}", done.err());
+}
+
+#[test]
 fn a_guest_that_does_not_stop_can_be_killed() {
     let fixture = Fixture::new();
     let done = fixture.run(&["stop", "build-1", "--timeout", "300ms"]);

@@ -88,8 +88,10 @@ pub fn shut_down(client: &Client, vm: &Name, timeout: Duration) -> Result<VmSumm
         return Err(ClientError::Refused(refusal).into());
     }
     let asked = GuestAgent::connect(client, vm, AGENT_TIMEOUT.min(timeout))
-        .and_then(|mut agent| agent.shutdown(ShutdownMode::PowerDown));
-    asked.map_err(|error| no_agent(error, vm))?;
+        .and_then(|mut agent| agent.shutdown(ShutdownMode::PowerDown).map(|()| agent));
+    // Its session stays open until the end: an agent that has something to say to a port that nobody holds waits for ever,
+    // and systemd waits a minute and a half for the agent.
+    let _agent = asked.map_err(|error| no_agent(error, vm))?;
     wait_for_vm(client, vm, timeout, |summary| summary.state == VmState::Stopped).map_err(|error| match error {
         WaitError::Client(error) => error.into(),
         other => Failure::Other(format!("{other} although its guest was asked to shut down; {}", kill_hint(vm))),

@@ -8,6 +8,8 @@ pub struct Agent {
     heard: Vec<u8>,
     /// What the last command printed, and its status.
     last: (String, i64),
+    /// Whether it was asked to power its guest off.
+    pub is_going_down: bool,
 }
 
 impl Agent {
@@ -30,8 +32,11 @@ impl Agent {
             "guest-exec" => (&b""[..], self.exec(arguments)),
             "guest-exec-status" => (&b""[..], self.status()),
             "guest-ping" => (&b""[..], json!({})),
-            // A guest that goes down says nothing. This one does not go down either.
-            "guest-shutdown" => return Vec::new(),
+            // A guest that goes down says nothing.
+            "guest-shutdown" => {
+                self.is_going_down = true;
+                return Vec::new();
+            }
             other => panic!("{other} is not known here"),
         };
         [delimiter, json!({"return": value}).to_string().as_bytes(), b"\n"].concat()

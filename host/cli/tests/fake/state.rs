@@ -24,7 +24,7 @@ pub struct Monitor {
     events: Vec<Event>,
     followers: Vec<u32>,
     consoles: HashMap<u32, Name>,
-    agents: HashMap<u32, Agent>,
+    agents: HashMap<u32, (Name, Agent)>,
     uploads: HashMap<u32, (control::Label, u64)>,
     is_off: bool,
 }
@@ -81,7 +81,10 @@ impl Monitor {
         match request {
             Request::Hello { .. } => one(Reply::Hello(self.hello())),
             Request::MachineInfo => one(Reply::Machine(Box::new(self.info()))),
-            Request::ListVms => one(Reply::Vms(self.vms.clone())),
+            Request::ListVms => {
+                self.go_down();
+                one(Reply::Vms(self.vms.clone()))
+            }
             Request::MachineStats => one(Reply::MachineStats(raw::stats(self.size, self.at_s()))),
             Request::VmStats { vm } => one(Reply::VmStats(raw::vm_stats(self.size, self.vm(&vm)?, self.at_s()))),
             Request::Events { from } => one(Reply::Events(self.batch(from))),
@@ -93,7 +96,7 @@ impl Monitor {
             Request::ConsoleAttach { vm, from } => self.attach(id, &vm, from),
             Request::PortOpen { vm, .. } => {
                 self.vm(&vm)?;
-                self.agents.insert(id, Agent::default());
+                self.agents.insert(id, (vm, Agent::default()));
                 let open = Body::Stream(StreamData::PortState { guest_open: true });
                 Ok(vec![(id, Body::Reply(Reply::Opened)), (id, open)])
             }
@@ -133,6 +136,17 @@ impl Monitor {
         self.vms.iter().find(|vm| vm.name == *name).ok_or_else(|| ControlError::UnknownVm { name: name.clone() })
     }
 
+    /// A guest that was asked to goes down while somebody listens to its agent, else it hangs, as real ones do.
+    /// `build-1` hangs always.
+    fn go_down(&mut self) {
+        for (name, _) in self.agents.values().filter(|(name, agent)| agent.is_going_down && name.as_str() != "build-1")
+        {
+            for vm in self.vms.iter_mut().filter(|vm| vm.name == *name) {
+                (vm.state, vm.reason) = (VmState::Stopped, Some(StopReason::PowerOff));
+            }
+        }
+    }
+
     fn attach(&mut self, id: u32, vm: &Name, from: u64) -> Result<Answers, ControlError> {
         self.vm(vm)?;
         self.consoles.insert(id, vm.clone());
@@ -153,7 +167,7 @@ impl Monitor {
         if self.consoles.contains_key(&stream) {
             let data = StreamData::Console { offset: BANNER.len() as u64, bytes: bytes.to_vec() };
             answers.push((stream, Body::Stream(data)));
-        } else if let Some(agent) = self.agents.get_mut(&stream) {
+        } else if let Some((_, agent)) = self.agents.get_mut(&stream) {
             let said = agent.push(bytes);
             if !said.is_empty() {
                 answers.push((stream, Body::Stream(StreamData::Port { bytes: said })));
