@@ -36,7 +36,7 @@ pub enum ControlError {
         name: Name,
     },
     /// The VM is not in a state where this is possible.
-    #[error("VM {vm:?} is {state:?}, this needs it {wanted:?}")]
+    #[error("VM {vm:?} is {state}, not {wanted}")]
     BadState {
         /// The VM.
         vm: Name,

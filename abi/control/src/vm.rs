@@ -50,6 +50,25 @@ pub enum VmState {
     Stopping,
 }
 
+impl VmState {
+    /// The word for it.
+    #[must_use]
+    pub const fn label(self) -> &'static str {
+        match self {
+            Self::Stopped => "stopped",
+            Self::Running => "running",
+            Self::Paused => "paused",
+            Self::Stopping => "stopping",
+        }
+    }
+}
+
+impl core::fmt::Display for VmState {
+    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+        f.write_str(self.label())
+    }
+}
+
 /// Why a VM stopped.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum StopReason {

@@ -98,7 +98,6 @@ fn hint(error: &ClientError) -> String {
 const fn change_state(from: VmState, to: VmState) -> Option<&'static str> {
     match (from, to) {
         (VmState::Stopped, VmState::Running | VmState::Paused) => Some("start"),
-        (VmState::Running, VmState::Paused) => Some("pause"),
         (VmState::Paused, VmState::Running) => Some("resume"),
         (VmState::Running, VmState::Stopped) => Some("stop"),
         (VmState::Paused, VmState::Stopped) => Some("kill"),

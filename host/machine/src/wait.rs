@@ -20,7 +20,7 @@ pub enum WaitError {
     #[error(transparent)]
     Client(#[from] ClientError),
     /// The VM did not get there in time.
-    #[error("VM {vm:?} is still {state:?} after {seconds} s")]
+    #[error("VM {vm:?} is still {state} after {seconds} s")]
     State {
         /// The VM.
         vm: Name,

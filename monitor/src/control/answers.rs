@@ -7,6 +7,7 @@ use crate::{
     vm::registry::{self, Record},
 };
 use addr::{BASE_PAGE, NodeId, VcpuIndex, VmId};
+use alloc::string::String;
 use alloc::vec::Vec;
 use control::{
     ControlError, DeviceInfo, DeviceKind, EventBatch, ExitCounts, FirmwareInfo, HartInfo, HartStats,
@@ -51,8 +52,13 @@ fn node_info(id: NodeId) -> NodeInfo {
 
 fn hart_info(hart: &hart::Hart) -> HartInfo {
     let isa = machine::description().hart(hart.hart_id).map(|found| {
-        let names: Vec<&str> = found.extensions.iter().map(machine_tree::Extension::name).collect();
-        names.join("_")
+        let mut text = String::from("rv64");
+        for name in found.extensions.iter().map(machine_tree::Extension::name) {
+            // As device trees spell it: single letters in a row, longer names apart.
+            text.push_str(if name.len() > 1 { "_" } else { "" });
+            text.push_str(name);
+        }
+        text
     });
     HartInfo {
         index: hart.cpu,

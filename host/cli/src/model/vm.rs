@@ -1,6 +1,6 @@
 //! VMs and vCPUs.
 
-use control::{StopReason, VcpuState, VcpuStats, VmMemory, VmState, VmStats, VmSummary};
+use control::{StopReason, VcpuState, VcpuStats, VmMemory, VmStats, VmSummary};
 use serde::Serialize;
 
 use super::{ExitsView, PAGE, Sample, seconds, share};
@@ -149,7 +149,7 @@ impl VmView {
         Self {
             name: vm.name.to_string(),
             id: vm.id.0,
-            state: state_label(vm.state),
+            state: vm.state.label(),
             reason: vm.reason.as_ref().map(reason_label),
             reason_text: vm.reason.as_ref().map(ToString::to_string),
             vcpu_count: vm.vcpus,
@@ -270,16 +270,6 @@ impl From<&VmMemory> for MemoryView {
             table_bytes: bytes(memory.table_pages),
             monitor_bytes: bytes(memory.monitor_pages),
         }
-    }
-}
-
-/// The word for a state.
-pub const fn state_label(state: VmState) -> &'static str {
-    match state {
-        VmState::Stopped => "stopped",
-        VmState::Running => "running",
-        VmState::Paused => "paused",
-        VmState::Stopping => "stopping",
     }
 }
 
