@@ -29,6 +29,9 @@ struct Arguments {
     chore: Chore,
 }
 
+/// What `./x demo` runs unless it is told another one.
+const DEMO_MACHINE: &str = "examples/demo.toml";
+
 #[derive(Subcommand)]
 enum Chore {
     /// Install what this machine lacks: the Rust target, QEMU 10 or newer with its firmware, small tools
@@ -55,7 +58,7 @@ enum Chore {
     /// Run the demonstration: four Debian VMs on a machine of four nodes build a real program; sets everything up first
     Demo {
         /// The machine to run
-        #[arg(default_value = "examples/demo.toml")]
+        #[arg(default_value = DEMO_MACHINE)]
         machine: String,
         /// Further options of `mirrorball demo`, such as --json or --keep
         #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
@@ -126,6 +129,13 @@ fn print_places(guests: &Guests) {
 fn demo(tree: &Tree, machine: &str, more: &[String]) -> Result<ExitCode> {
     let reference = build_images(tree)?.root.reference_file();
     build::machine_programs(tree)?;
+    if machine == DEMO_MACHINE {
+        eprintln!(
+            "demo: four Debian VMs of 2 vCPUs on an emulated machine of 4 nodes x 2 harts, from one disk image; each \
+             builds bzip2\n      with gcc (make -j2); the programs' checksums must be those of a machine without a \
+             monitor. About 4 minutes on 2 cores."
+        );
+    }
     let reference = reference.to_string_lossy().into_owned();
     let fixed = ["demo", machine, "--exec", "/usr/local/bin/mirrorball-build", "--reference", &reference];
     // Four guests that boot at once on two cores of the host take their time.

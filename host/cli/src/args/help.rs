@@ -11,8 +11,8 @@ pub const OVERVIEW: &str = "\
 Examples:
   mirrorball run examples/hello.toml        boot a machine and watch it
   mirrorball ls                             what runs
-  mirrorball console hello                  its console; Ctrl-] detaches
-  mirrorball exec hello -- uname -a         run a command in it
+  mirrorball console debian                 its console; Ctrl-] detaches
+  mirrorball exec debian -- uname -a        run a command in it
   mirrorball COMMAND --help                 more about a command
 
 Exit status: 0 success, 1 failure, 2 wrong usage or description; `exec` passes on the status of its command.";
@@ -23,8 +23,8 @@ Examples:
   mirrorball run examples/hello.toml        boot a machine and watch it
   mirrorball run --detach examples/demo.toml
   mirrorball ls                             what runs
-  mirrorball console hello                  its console; Ctrl-] detaches
-  mirrorball exec hello -- uname -a         run a command in it
+  mirrorball console debian                 its console; Ctrl-] detaches
+  mirrorball exec debian -- uname -a        run a command in it
   mirrorball top                            harts, VMs, vCPUs, exits and memory, live
   mirrorball stats --json | jq .vms         all counters, for programs
   mirrorball events --follow                what the monitor does and why

@@ -16,10 +16,10 @@ use crate::output::{last_line, units};
 
 /// Where the guest keeps the command's output: memory, on every systemd.
 const OUTPUT: &str = "/run/mirrorball-demo.out";
-/// Time between two questions whether the command has ended.
-const POLL: Duration = Duration::from_millis(500);
+/// Time between two questions whether the command has ended: its agent writes each into the guest's journal.
+const POLL: Duration = Duration::from_secs(1);
 /// Time between two looks at the last line: each costs the guest a process.
-const WATCH: Duration = Duration::from_secs(3);
+const WATCH: Duration = Duration::from_secs(10);
 
 /// One VM, and what is to be done in it.
 #[derive(Clone, Copy, Debug)]
