@@ -7,6 +7,9 @@
 //! callee destroy, asks the context's [`FastExit`] function, and on [`RESUME`] goes straight back: no scheduler, no
 //! callee-saved registers. The *full* one also saves the rest and returns from [`run_guest`] to the per-hart loop.
 //!
+//! A trap of the monitor itself is handled on the hart's *emergency stack*: while `tp` is not 0 it points to a word
+//! that holds the top of one, 16-byte aligned. Such traps do not nest.
+//!
 //! Interrupts are never enabled in HS-mode (`sstatus.SIE` = 0); with V = 1 they are taken regardless, so a guest
 //! is always interruptible and the monitor never is.
 //
@@ -199,8 +202,13 @@ world_run_guest:
     j 1b
 
     # A trap taken in HS-mode: only guarded accesses may do that. a0 was 0 after the swap, sscratch holds HS's a0.
-8:  csrrw a0, sscratch, zero
-    addi sp, sp, -144
+    # It is handled on the hart's emergency stack: the stack in use may be what is wrong.
+8:  mv a0, sp
+    beqz tp, 9f
+    ld a0, 0(tp)
+9:  sd sp, -16(a0)
+    addi sp, a0, -144
+    csrrw a0, sscratch, zero
     sd ra, 0(sp)
     sd t0, 8(sp)
     sd t1, 16(sp)
@@ -238,7 +246,7 @@ world_run_guest:
     ld t4, 104(sp)
     ld t5, 112(sp)
     ld t6, 120(sp)
-    addi sp, sp, 144
+    ld sp, 128(sp)
     sret
     "#,
     pc = const offset_of!(GuestContext, pc),

@@ -18,6 +18,11 @@ pub const IMAGE_BASE: u64 = 0xffff_ffff_8000_0000;
 /// The largest image that the boot tables map.
 pub const IMAGE_MAX: u64 = 16 << 20;
 
+/// Where the harts' stacks are, a slot for each.
+pub const STACK_BASE: u64 = 0xffff_ffff_c000_0000;
+/// Bytes of a stack's slot; what the stack does not take of it, at its lower end, is not mapped.
+pub const STACK_SLOT: u64 = 1 << 20;
+
 /// The direct-map address of machine address `addr`.
 #[inline(always)]
 #[must_use]

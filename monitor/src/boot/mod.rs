@@ -10,6 +10,7 @@ mod features;
 pub mod image;
 pub mod layout;
 mod paging;
+mod stack;
 
 pub use bundle::Bundle;
 
@@ -17,14 +18,12 @@ use crate::{
     hart::{self, Hart},
     machine::{self, direct, memory},
 };
-use addr::{BASE_PAGE, MachineAddr, NodeId};
+use addr::{BASE_PAGE, MachineAddr, Mfn, NodeId};
 use alloc::{boxed::Box, vec::Vec};
 use entry::StartBlock;
 use machine_tree::{AddressRange, MachineDescription};
 use rv::{csr, sbi, world};
 
-/// Base pages of a hart's stack.
-const STACK_PAGES: u64 = 32;
 /// Bytes looked at before the tree's own header says how long it is.
 const TREE_MAX: usize = 2 << 20;
 
@@ -44,9 +43,9 @@ pub(crate) extern "C" fn boot(hart_id: u64, device_tree: u64, load_offset: u64) 
         let bytes = usize::try_from(range.bytes()).expect("the bundle lies in memory");
         Bundle::parse(boot_bytes(range.start(), bytes))
     });
-    let satps: Vec<u64> = description.nodes.ids().map(paging::build_node).collect();
+    let roots: Vec<Mfn> = description.nodes.ids().map(paging::build_node).collect();
     machine::init(description, bundle.unwrap_or_default());
-    start_harts(hart_id, &satps)
+    start_harts(hart_id, &roots)
 }
 
 fn report(description: &MachineDescription) {
@@ -80,14 +79,18 @@ fn boot_bytes(at: MachineAddr, len: usize) -> &'static [u8] {
 }
 
 /// Builds the harts, starts all but this one, and enters this one's loop.
-fn start_harts(boot_hart: u64, satps: &[u64]) -> ! {
+fn start_harts(boot_hart: u64, roots: &[Mfn]) -> ! {
     let description = machine::description();
-    let harts: Vec<Hart> = description.harts.iter().map(|found| Hart::new(found.cpu, found.id, found.node)).collect();
+    let harts: Vec<Hart> = description
+        .harts
+        .iter()
+        .map(|found| Hart::new(found.cpu, found.id, found.node, stack::emergency(found.node)))
+        .collect();
     hart::install(harts.into_boxed_slice());
     let start = image::machine_of(entry::secondary_start_address());
     let mut own = None;
     for hart in hart::all() {
-        let block = start_block(hart, satps);
+        let block = start_block(hart, roots);
         if hart.hart_id.0 == boot_hart {
             own = Some(block);
             continue;
@@ -101,11 +104,11 @@ fn start_harts(boot_hart: u64, satps: &[u64]) -> ! {
     enter(own)
 }
 
-fn start_block(hart: &'static Hart, satps: &[u64]) -> &'static StartBlock {
-    let stack = memory::take_monitor_run(hart.node, STACK_PAGES).expect("memory for a hart's stack");
+fn start_block(hart: &'static Hart, roots: &[Mfn]) -> &'static StartBlock {
+    let root = roots[hart.node.index()];
     Box::leak(Box::new(StartBlock {
-        satp: satps[hart.node.index()],
-        stack_top: layout::direct(stack.addr()) + STACK_PAGES * BASE_PAGE,
+        satp: paging::satp(root),
+        stack_top: stack::prepare(hart.cpu, hart.node, root),
         thread_pointer: core::ptr::from_ref(hart) as u64,
         entry: hart_main as *const () as u64,
     }))

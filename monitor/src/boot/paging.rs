@@ -11,12 +11,12 @@ use rv_pte::{Level, Mode, Pbmt, Pte, PteFlags, Satp};
 
 const MODE: Mode = Mode::Sv39;
 
-/// Builds node `node`'s tables and its copy of text and read-only data; returns the `satp` value.
+/// Builds node `node`'s tables and its copy of text and read-only data; returns their root.
 ///
 /// # Panics
 /// When the node has not even the few dozen pages that this takes: such a node cannot be used.
 #[must_use]
-pub fn build_node(node: NodeId) -> u64 {
+pub fn build_node(node: NodeId) -> Mfn {
     let root = table_page(node);
     for gigapage in 0..DIRECT_SIZE >> 30 {
         let frame = MachineAddr::new(gigapage << 30).mfn();
@@ -38,7 +38,18 @@ pub fn build_node(node: NodeId) -> u64 {
         va += BASE_PAGE;
     }
     debug_assert!(parts.start == IMAGE_BASE && direct(MachineAddr::new(0)) == DIRECT_BASE);
+    root
+}
+
+/// The `satp` value for the tables that begin at `root`.
+#[must_use]
+pub fn satp(root: Mfn) -> u64 {
     Satp { mode: MODE, asid: 0, root }.encode().expect("a table frame fits satp")
+}
+
+/// Maps one page of data.
+pub fn map_data(node: NodeId, root: Mfn, va: u64, frame: Mfn) {
+    map_page(node, root, va, frame, PteFlags::RW);
 }
 
 fn copy_of(loaded: Mfn, node: NodeId) -> Mfn {

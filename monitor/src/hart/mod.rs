@@ -38,9 +38,12 @@ pub struct HartCounters {
     pub running: AtomicU32,
 }
 
-/// The part of a hart that others see.
+/// The part of a hart that others see. Its address is the hart's thread pointer.
 #[derive(Debug)]
+#[repr(C)]
 pub struct Hart {
+    /// First, as `rv::world` says: the top of the stack for traps of the monitor itself.
+    emergency_stack: u64,
     /// Dense index.
     pub cpu: CpuIndex,
     /// The firmware's id.
@@ -73,8 +76,9 @@ pub fn all() -> &'static [Hart] {
 impl Hart {
     /// A hart that is not up yet.
     #[must_use]
-    pub fn new(cpu: CpuIndex, hart_id: HartId, node: NodeId) -> Self {
+    pub fn new(cpu: CpuIndex, hart_id: HartId, node: NodeId, emergency_stack: u64) -> Self {
         Self {
+            emergency_stack,
             cpu,
             hart_id,
             node,
