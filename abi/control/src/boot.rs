@@ -51,7 +51,7 @@ pub struct MonitorOptions {
     pub disk_cache_mib: u32,
     /// Console output kept per VM for scroll-back, in KiB, 4 to 1024.
     pub console_kib: u32,
-    /// Whether frequent events (first touch, shootdown, migration) are traced too. Rare ones always are.
+    /// Whether every vCPU keeps a trace of its latest exits (a dozen instructions each). Events always are kept.
     pub trace: bool,
     /// What the monitor writes to the machine's own log.
     pub log: LogLevel,
@@ -59,7 +59,7 @@ pub struct MonitorOptions {
 
 impl Default for MonitorOptions {
     fn default() -> Self {
-        Self { time_slice_us: 10_000, disk_cache_mib: 0, console_kib: 64, trace: false, log: LogLevel::Info }
+        Self { time_slice_us: 10_000, disk_cache_mib: 0, console_kib: 64, trace: true, log: LogLevel::Info }
     }
 }
 

@@ -157,6 +157,16 @@ pub enum ControlError {
     /// The machine is going down, or is gone.
     #[error("the machine is shutting down")]
     ShuttingDown,
+    /// The VM has no such vCPU.
+    #[error("VM {vm:?} has no vCPU {vcpu}: they are numbered from 0 to {last}")]
+    NoSuchVcpu {
+        /// The VM.
+        vm: Name,
+        /// The vCPU asked for.
+        vcpu: u16,
+        /// The last there is.
+        last: u16,
+    },
 }
 
 impl From<SpecError> for ControlError {

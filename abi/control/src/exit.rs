@@ -1,5 +1,6 @@
 //! Why vCPUs left guest mode.
 
+use alloc::vec::Vec;
 use serde::{Deserialize, Serialize};
 
 macro_rules! exit_causes {
@@ -149,4 +150,26 @@ mod tests {
         one.add(&before);
         assert_eq!(one.get(ExitCause::Wfi), 3);
     }
+}
+
+/// The latest exits of a vCPU, as its trace ring holds them. Environment calls that the short exit finishes are not in it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ExitTrace {
+    /// Exits that the ring has seen and no longer holds.
+    pub lost: u64,
+    /// Those it holds, oldest first.
+    pub exits: Vec<ExitRecord>,
+}
+
+/// One exit.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ExitRecord {
+    /// When, in ticks of the machine's clock.
+    pub ticks: u64,
+    /// `scause` of the trap (Privileged Architecture, "Supervisor Cause Register").
+    pub scause: u64,
+    /// The guest's program counter.
+    pub pc: u64,
+    /// `stval` of the trap: an address or an instruction, by the cause.
+    pub stval: u64,
 }

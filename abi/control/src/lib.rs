@@ -54,7 +54,7 @@ pub use boot::{
 pub use check::{SpecError, SpecProblem};
 pub use error::ControlError;
 pub use event::{Event, EventKind, MigrationReason, VmLabel};
-pub use exit::{ExitCause, ExitCounts};
+pub use exit::{ExitCause, ExitCounts, ExitRecord, ExitTrace};
 pub use frame::{Decoder, EncodeError, FrameError, HEADER_LEN, MAGIC, MAX_DATA, MAX_PAYLOAD, encode};
 pub use machine::{
     DeviceInfo, DeviceKind, DiskInfo, FirmwareInfo, HartInfo, InterruptArchitecture, MachineInfo, ModuleInfo,

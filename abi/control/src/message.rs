@@ -1,5 +1,6 @@
 //! Requests, replies and streams.
 
+use addr::VcpuIndex;
 use alloc::string::String;
 use alloc::vec::Vec;
 use serde::{Deserialize, Serialize};
@@ -7,6 +8,7 @@ use serde::{Deserialize, Serialize};
 use crate::Text;
 use crate::error::ControlError;
 use crate::event::Event;
+use crate::exit::ExitTrace;
 use crate::machine::MachineInfo;
 use crate::name::{Label, Name};
 use crate::spec::VmSpec;
@@ -178,6 +180,14 @@ pub enum Request {
     },
     /// Kills all VMs, flushes the disks and powers the machine off. Answer: [`Reply::Done`], just before.
     Shutdown,
+    /// Asks for the latest exits of one vCPU; those of a stopped VM are the last that it made. Answer:
+    /// [`Reply::ExitTrace`]. Errors: [`ControlError::NoSuchVcpu`].
+    ExitTrace {
+        /// The VM.
+        vm: Name,
+        /// The vCPU.
+        vcpu: VcpuIndex,
+    },
 }
 
 /// Answers.
@@ -206,6 +216,8 @@ pub enum Reply {
         /// How many, from the beginning of those given.
         bytes: u32,
     },
+    /// The latest exits of a vCPU.
+    ExitTrace(ExitTrace),
 }
 
 /// Who answers.

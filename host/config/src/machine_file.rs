@@ -245,7 +245,7 @@ fn read_options(top: &Section<'_>, places: &mut Places) -> MonitorOptions {
     for (key, field) in numbers {
         *field = section.any_number(key).map_or(*field, |at| at.value);
     }
-    options.trace = section.boolean("trace").is_some_and(|at| at.value);
+    options.trace = section.boolean("trace").map_or(options.trace, |at| at.value);
     let levels =
         [("error", LogLevel::Error), ("warn", LogLevel::Warn), ("info", LogLevel::Info), ("debug", LogLevel::Debug)];
     options.log = section.choice("log", &levels).map_or(options.log, |at| at.value);

@@ -4,13 +4,13 @@ use crate::{
     boot::{HOME_NODE, image},
     hart, machine,
     machine::memory,
-    vm::registry::{self, Record},
+    vm::registry::{self, LastLife, Record},
 };
 use addr::{BASE_PAGE, NodeId, VcpuIndex, VmId};
 use alloc::string::String;
 use alloc::vec::Vec;
 use control::{
-    ControlError, DeviceInfo, DeviceKind, EventBatch, ExitCounts, FirmwareInfo, HartInfo, HartStats,
+    ControlError, DeviceInfo, DeviceKind, EventBatch, ExitCounts, ExitTrace, FirmwareInfo, HartInfo, HartStats,
     InterruptArchitecture, MachineInfo, MachineStats, MonitorInfo, MonitorMemory, MonitorMemoryKind, Name, NodeInfo,
     NodeStats, Reply, VmState, VmStats, VmSummary,
 };
@@ -196,19 +196,32 @@ pub(super) fn vm_stats(name: &Name) -> Result<Reply, ControlError> {
     let mut registry = registry::lock();
     let record = registry.find(name)?;
     let life = record.life.as_ref();
-    let traffic = life.map(|life| life.platform().traffic()).unwrap_or_default();
+    let LastLife { traffic, pages_returned } = record.traffic();
     Ok(Reply::VmStats(VmStats {
         name: name.clone(),
         id: record.id,
         now_ticks: csr::time::read(),
-        vcpus: life.map(|life| life.vcpus().iter().map(|vcpu| vcpu.stats(life)).collect()).unwrap_or_default(),
+        vcpus: record.vcpus.iter().map(|vcpu| vcpu.stats(record.id, record.shown_state())).collect(),
         memory: life.map(|life| life.resident()).unwrap_or_default(),
         disk_read_sectors: traffic.disk_read_sectors,
         disk_written_sectors: traffic.disk_written_sectors,
         net_sent_bytes: traffic.net_sent_bytes,
         net_received_bytes: traffic.net_received_bytes,
-        pages_returned: life.map_or(0, |life| life.memory().pages_returned()),
+        pages_returned,
     }))
+}
+
+pub(super) fn exit_trace(name: &Name, vcpu: VcpuIndex) -> Result<Reply, ControlError> {
+    let mut registry = registry::lock();
+    let record = registry.find(name)?;
+    match record.vcpus.get(usize::from(vcpu.0)) {
+        Some(vcpu) => Ok(Reply::ExitTrace(vcpu.trace.read())),
+        None if vcpu.0 < record.spec.vcpus => Ok(Reply::ExitTrace(ExitTrace { lost: 0, exits: Vec::new() })),
+        None => {
+            let last = record.spec.vcpus.saturating_sub(1);
+            Err(ControlError::NoSuchVcpu { vm: name.clone(), vcpu: vcpu.0, last })
+        }
+    }
 }
 
 pub(super) fn events(from: u64) -> Reply {

@@ -145,6 +145,7 @@ impl Server {
             Request::ListVms => answers::vms(),
             Request::MachineStats => answers::machine_stats(),
             Request::VmStats { vm } => answers::vm_stats(&vm)?,
+            Request::ExitTrace { vm, vcpu } => answers::exit_trace(&vm, vcpu)?,
             Request::Events { from } => answers::events(from),
             Request::CreateVm(spec) => {
                 registry::lock().create(spec)?;

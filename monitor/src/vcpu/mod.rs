@@ -17,7 +17,7 @@ use crate::{
 };
 use addr::{GuestPhysAddr, VcpuIndex};
 use alloc::sync::Arc;
-use control::{ExitCause, StopReason};
+use control::{ExitCause, ExitRecord, StopReason};
 use core::fmt;
 use device::GuestMemory as _;
 pub use exit::Next;
@@ -80,6 +80,8 @@ pub struct Vcpu {
     file: u8,
     /// When it last became runnable.
     runnable_since: u64,
+    /// Are its exits kept in its trace?
+    is_traced: bool,
     /// Consecutive access faults injected at one program counter.
     fault_streak: (u64, u32),
 }
@@ -115,6 +117,7 @@ impl Vcpu {
             root: 0,
             file: 0,
             runnable_since: 0,
+            is_traced: crate::machine::options().trace,
             fault_streak: (0, 0),
         }
     }
@@ -290,6 +293,10 @@ impl Vcpu {
                 return next;
             }
             let scause = self.enter(hart, tools);
+            if self.is_traced {
+                let (ticks, stval) = (csr::time::read(), csr::stval::read());
+                self.shared.trace.push(ExitRecord { ticks, scause, pc: self.context.pc, stval });
+            }
             let next = exit::handle(self, hart, tools, scause);
             if next != Next::Resume {
                 return next;

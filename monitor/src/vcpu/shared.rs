@@ -3,15 +3,15 @@
 //! Everything here is atomic or behind a short lock. Who wants something of a vCPU leaves a request bit and kicks
 //! the hart that owns it; the owner acts on the bits before the vCPU's next instruction.
 
-use addr::{CpuIndex, VcpuIndex};
-use control::{ExitCause, ExitCounts, VcpuState, VcpuStats};
+use addr::{CpuIndex, VcpuIndex, VmId};
+use control::{ExitCause, ExitCounts, VcpuState, VcpuStats, VmState};
 use core::sync::atomic::{AtomicBool, AtomicU8, AtomicU16, AtomicU32, AtomicU64, Ordering};
 use rv::csr;
 use sched::{Entity, balance::ServiceHistory};
 use spin::Mutex;
 
 use super::file::InterruptFile;
-use crate::hart;
+use crate::{hart, trace::ExitRing};
 
 /// Requests to a vCPU, as bits.
 pub mod request {
@@ -123,6 +123,8 @@ pub struct VcpuShared {
     pub file: Mutex<InterruptFile>,
     /// Counters.
     pub counters: VcpuCounters,
+    /// The latest exits.
+    pub trace: ExitRing,
 }
 
 impl VcpuShared {
@@ -143,6 +145,7 @@ impl VcpuShared {
             service: Mutex::new(ServiceHistory::default()),
             file: Mutex::new(InterruptFile::new()),
             counters: VcpuCounters::default(),
+            trace: ExitRing::new(),
         }
     }
 
@@ -278,12 +281,12 @@ impl VcpuShared {
         self.in_turn.store(in_turn, Ordering::Relaxed);
     }
 
-    /// For clients.
+    /// For clients. `id` is its VM, in the state `vm`.
     #[must_use]
-    pub fn stats(&self, vm: &crate::vm::Vm) -> VcpuStats {
-        let state = if self.hsm() == HsmState::Stopped {
+    pub fn stats(&self, id: VmId, vm: VmState) -> VcpuStats {
+        let state = if self.hsm() == HsmState::Stopped || vm == VmState::Stopped {
             VcpuState::Stopped
-        } else if vm.is_paused() {
+        } else if vm == VmState::Paused {
             VcpuState::Paused
         } else if self.is_running() {
             VcpuState::Running
@@ -296,7 +299,7 @@ impl VcpuShared {
             index: self.index,
             state,
             hart: self.cpu(),
-            run_ticks: self.run_ticks(Entity { vm: vm.id, vcpu: self.index }, csr::time::read()),
+            run_ticks: self.run_ticks(Entity { vm: id, vcpu: self.index }, csr::time::read()),
             wait_ticks: self.counters.wait_ticks.load(Ordering::Relaxed),
             faults: self.counters.faults.load(Ordering::Relaxed),
             migrations: self.counters.migrations.load(Ordering::Relaxed),

@@ -145,12 +145,6 @@ impl Vm {
         self.phase.load(Ordering::SeqCst) == Phase::Ending as u8
     }
 
-    /// Is it paused?
-    #[must_use]
-    pub fn is_paused(&self) -> bool {
-        self.phase.load(Ordering::SeqCst) == Phase::Paused as u8
-    }
-
     fn call_vcpus_back(&self) {
         for vcpu in &self.vcpus {
             vcpu.request(request::VM_STATE);

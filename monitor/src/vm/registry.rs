@@ -3,8 +3,8 @@
 //! Served by the control hart in steps; other harts only ask ([`super::Vm::request_stop`] and friends). One lock; it is
 //! never held while waiting for another hart.
 
-use super::{Ending, Vm, build, console::Console};
-use crate::{hart, hart::Message};
+use super::{Ending, Vm, build, console::Console, platform::Traffic};
+use crate::{hart, hart::Message, vcpu::SharedVcpu};
 use addr::{CpuIndex, VmId};
 use alloc::{sync::Arc, vec::Vec};
 use control::{ControlError, EventKind, Name, StopReason, VmSpec, VmState};
@@ -28,6 +28,10 @@ pub struct Record {
     pub reason: Option<StopReason>,
     /// Its present life.
     pub life: Option<Arc<Vm>>,
+    /// Counters and traces of its present life or, when it has stopped, of its last.
+    pub vcpus: Vec<SharedVcpu>,
+    /// What its last life did besides; the present one tells by itself.
+    pub last: LastLife,
     /// Its console, across lives.
     pub console: Arc<Mutex<Console>>,
     /// When the present life began.
@@ -37,6 +41,21 @@ pub struct Record {
     recent_resets: u32,
     window_start: u64,
     harts: Vec<CpuIndex>,
+}
+
+/// What went through the devices of a life that is over.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct LastLife {
+    /// Disks and network.
+    pub traffic: Traffic,
+    /// Pages that the guest gave back.
+    pub pages_returned: u64,
+}
+
+impl LastLife {
+    fn of(vm: &Vm) -> Self {
+        Self { traffic: vm.platform().traffic(), pages_returned: vm.memory().pages_returned() }
+    }
 }
 
 /// All VMs.
@@ -96,6 +115,8 @@ impl Registry {
             state: VmState::Stopped,
             reason: None,
             life: None,
+            vcpus: Vec::new(),
+            last: LastLife::default(),
             console: Arc::new(Mutex::new(console)),
             started_at: 0,
             resets: 0,
@@ -173,6 +194,12 @@ impl Registry {
 }
 
 impl Record {
+    /// What went through its devices, in its present life or its last.
+    #[must_use]
+    pub fn traffic(&self) -> LastLife {
+        self.life.as_ref().map_or(self.last, |life| LastLife::of(life))
+    }
+
     /// Is it in the state that a request needs?
     ///
     /// # Errors
@@ -259,6 +286,7 @@ impl Record {
         self.state = VmState::Running;
         self.reason = None;
         self.harts = harts.to_vec();
+        self.vcpus = vm.vcpus().to_vec();
         self.life = Some(vm.clone());
         crate::trace::record(Some(self.id), EventKind::VmStarted);
         build::launch(&vm, harts);
@@ -285,6 +313,7 @@ impl Record {
             return true;
         }
         vm.platform().disconnect();
+        self.last = LastLife::of(&vm);
         self.life = None;
         self.state = VmState::Stopped;
         // The old life lets go of its disks before the next one asks for them.

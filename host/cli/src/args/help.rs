@@ -92,6 +92,14 @@ Examples:
   mirrorball events --follow --vm web
   mirrorball events --json | jq 'select(.event == \"vm-stopped\")'";
 
+pub const TRACE: &str = "\
+Every vCPU keeps its latest exits, also when its VM has stopped: what a guest was doing when it failed. \
+Machine files switch it off with `trace = false` in [options].
+
+Examples:
+  mirrorball trace web --vcpu 0 -n 10
+  mirrorball trace web --json | jq '.[].exits[-1]'";
+
 pub const CONSOLE: &str = "\
 Output that the monitor has kept is printed first. On a terminal, keys go to the guest as they are, and the escape \
 key (Ctrl-] unless --escape says otherwise) detaches; the VM goes on. Otherwise standard input is sent to the guest, \

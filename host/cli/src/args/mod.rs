@@ -59,6 +59,9 @@ pub enum Command {
     /// Print what the monitor did and why
     #[command(after_help = help::EVENTS)]
     Events(Events),
+    /// Print the latest exits of a VM's vCPUs
+    #[command(after_help = help::TRACE)]
+    Trace(Trace),
     /// Use the console of a VM
     #[command(after_help = help::CONSOLE)]
     Console(Console),
@@ -191,6 +194,22 @@ pub struct Events {
     /// Print one JSON object per line; the fields are described in docs/cli.md
     #[arg(long)]
     pub json: bool,
+}
+
+/// `trace`.
+#[derive(Args, Debug)]
+pub struct Trace {
+    /// The VM
+    #[arg(value_parser = parse_name)]
+    pub vm: Name,
+    /// Only this vCPU
+    #[arg(long, value_name = "N")]
+    pub vcpu: Option<u16>,
+    /// Only the last N exits of each vCPU
+    #[arg(long, short = 'n', value_name = "N")]
+    pub last: Option<usize>,
+    #[command(flatten)]
+    pub json: Json,
 }
 
 /// `console`.

@@ -14,6 +14,7 @@ mod shutdown;
 mod stats;
 mod supervise;
 mod top;
+mod trace;
 mod version;
 mod vm;
 
@@ -64,6 +65,7 @@ pub fn run(arguments: Arguments) -> Result<ExitCode, Failure> {
         Command::Top(args) => top::run(&context, &args),
         Command::Stats(args) => stats::run(&context, &args),
         Command::Events(args) => events::run(&context, &args),
+        Command::Trace(args) => trace::run(&context, &args),
         Command::Create(args) => vm::create(&context, &args),
         Command::Start(args) => vm::start(&context, &args.vm),
         Command::Stop(args) => vm::stop(&context, &args),

@@ -8,6 +8,7 @@ mod exits;
 mod hart;
 mod machine;
 mod sample;
+mod trace;
 mod vm;
 
 #[cfg(test)]
@@ -18,6 +19,7 @@ pub use exits::ExitsView;
 pub use hart::{HartView, Load};
 pub use machine::{InfoView, MachineView, NodeView};
 pub use sample::Sample;
+pub use trace::{VcpuTraceView, cause_label};
 pub use vm::{VcpuRates, VcpuView, VmView};
 
 /// Bytes of a page, as the protocol counts pages.

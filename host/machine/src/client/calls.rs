@@ -2,9 +2,10 @@
 
 use std::io::Read;
 
+use addr::VcpuIndex;
 use control::{
-    ConsoleRange, EventBatch, Label, MAX_DATA, MachineInfo, MachineStats, Name, Reply, Request, VmSpec, VmStats,
-    VmSummary,
+    ConsoleRange, EventBatch, ExitTrace, Label, MAX_DATA, MachineInfo, MachineStats, Name, Reply, Request, VmSpec,
+    VmStats, VmSummary,
 };
 
 use super::{Client, ClientError, Stream};
@@ -80,6 +81,15 @@ impl Client {
     /// Counters of a VM.
     pub fn vm_stats(&self, vm: &Name) -> Result<VmStats, ClientError> {
         expect!(self.call(Request::VmStats { vm: vm.clone() })?, "VmStats", Reply::VmStats(stats) => stats)
+    }
+
+    /// The latest exits of a vCPU.
+    ///
+    /// # Errors
+    /// As every call; [`control::ControlError::NoSuchVcpu`].
+    pub fn exit_trace(&self, vm: &Name, vcpu: VcpuIndex) -> Result<ExitTrace, ClientError> {
+        let request = Request::ExitTrace { vm: vm.clone(), vcpu };
+        expect!(self.call(request)?, "ExitTrace", Reply::ExitTrace(trace) => trace)
     }
 
     /// Kept events from this number on, as many as one answer holds; ask again with [`EventBatch::next`].

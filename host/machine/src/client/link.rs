@@ -212,6 +212,7 @@ const fn label(request: &Request) -> &'static str {
         Request::ModuleChunk { .. } => "ModuleChunk",
         Request::DropModule { .. } => "DropModule",
         Request::Shutdown => "Shutdown",
+        Request::ExitTrace { .. } => "ExitTrace",
     }
 }
 

@@ -1,0 +1,74 @@
+//! The latest exits of one vCPU, for whoever asks what a guest was doing.
+
+use alloc::vec::Vec;
+use control::{ExitRecord, ExitTrace};
+use core::sync::atomic::{AtomicU64, Ordering};
+
+/// Exits kept.
+const CAPACITY: usize = 64;
+
+/// A ring that its owner writes with plain stores and anyone reads. A reader that is overtaken drops what was
+/// overwritten meanwhile.
+pub struct ExitRing {
+    /// Exits seen.
+    written: AtomicU64,
+    records: [Slot; CAPACITY],
+}
+
+#[derive(Default)]
+struct Slot {
+    ticks: AtomicU64,
+    scause: AtomicU64,
+    pc: AtomicU64,
+    stval: AtomicU64,
+}
+
+impl ExitRing {
+    /// An empty ring.
+    #[must_use]
+    pub fn new() -> Self {
+        Self { written: AtomicU64::new(0), records: core::array::from_fn(|_| Slot::default()) }
+    }
+
+    /// Adds an exit. Owner only.
+    #[inline]
+    pub fn push(&self, exit: ExitRecord) {
+        let written = self.written.load(Ordering::Relaxed);
+        let slot = &self.records[written as usize % CAPACITY];
+        slot.ticks.store(exit.ticks, Ordering::Relaxed);
+        slot.scause.store(exit.scause, Ordering::Relaxed);
+        slot.pc.store(exit.pc, Ordering::Relaxed);
+        slot.stval.store(exit.stval, Ordering::Relaxed);
+        // Release: who sees the number sees the record.
+        self.written.store(written.wrapping_add(1), Ordering::Release);
+    }
+
+    /// What it holds.
+    #[must_use]
+    pub fn read(&self) -> ExitTrace {
+        let end = self.written.load(Ordering::Acquire);
+        let first = end.saturating_sub(CAPACITY as u64);
+        let copy = |at: u64| {
+            let slot = &self.records[at as usize % CAPACITY];
+            ExitRecord {
+                ticks: slot.ticks.load(Ordering::Relaxed),
+                scause: slot.scause.load(Ordering::Relaxed),
+                pc: slot.pc.load(Ordering::Relaxed),
+                stval: slot.stval.load(Ordering::Relaxed),
+            }
+        };
+        let mut exits: Vec<ExitRecord> = (first..end).map(copy).collect();
+        // The owner may have gone round meanwhile, and be in the middle of one more.
+        let now = self.written.load(Ordering::Acquire);
+        let overtaken = if now == end { 0 } else { (now + 1).saturating_sub(CAPACITY as u64 + first) };
+        let overtaken = overtaken.min(exits.len() as u64);
+        exits.drain(..overtaken as usize);
+        ExitTrace { lost: first + overtaken, exits }
+    }
+}
+
+impl core::fmt::Debug for ExitRing {
+    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+        f.debug_struct("ExitRing").field("written", &self.written).finish_non_exhaustive()
+    }
+}
