@@ -308,8 +308,9 @@ fn text(field: &str, text: &str, max: usize) -> Result<(), SpecError> {
 }
 
 fn unique<'a>(field: &str, names: impl Iterator<Item = &'a str>) -> Result<(), SpecError> {
+    // Few: their number was checked before.
     let mut sorted: Vec<&str> = names.collect();
-    sorted.sort_unstable();
+    order::ascending(&mut sorted);
     match sorted.windows(2).find(|pair| pair.first() == pair.last()) {
         Some(pair) => {
             let name = pair.first().map(ToString::to_string).unwrap_or_default();

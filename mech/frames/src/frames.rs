@@ -6,6 +6,7 @@ use core::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 use addr::{Gfn, Mfn, NodeId, PageSize, SpuId, VmId};
 use spin::mutex::{TicketMutex, TicketMutexGuard};
+use thiserror::Error;
 
 use crate::entry::{NO_OWNER, pack_owner};
 use crate::node::{IdleJob, NodeMemory};
@@ -14,11 +15,13 @@ use crate::{
 };
 
 /// Why the memmap contradicts the caller.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
 pub enum FrameError {
     /// No such memory is described.
+    #[error("there is no page {0}")]
     NoSuchPage(Mfn),
     /// The page is in another state, or in a block of another size, than the operation needs.
+    #[error("page {mfn} is {state:?} in a block of order {order}")]
     WrongState {
         /// The page.
         mfn: Mfn,
@@ -28,6 +31,7 @@ pub enum FrameError {
         order: u8,
     },
     /// The page does not back this guest page.
+    #[error("page {mfn} does not back {owner:?}")]
     NotMapped {
         /// The page.
         mfn: Mfn,
@@ -35,8 +39,10 @@ pub enum FrameError {
         owner: PageOwner,
     },
     /// More references than can be counted.
+    #[error("page {0} has more references than can be counted")]
     TooManyReferences(Mfn),
     /// The pages were reserved or donated before.
+    #[error("{pages} pages from {start} are in use already")]
     AlreadyInUse {
         /// First page of the range.
         start: Mfn,

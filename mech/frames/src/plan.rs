@@ -3,6 +3,7 @@
 use alloc::vec::Vec;
 
 use addr::{Mfn, NodeId};
+use thiserror::Error;
 
 use crate::{MAX_ORDER, MemMap, MemMapEntry};
 
@@ -46,13 +47,16 @@ impl Span {
 }
 
 /// Why regions cannot be described.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
 pub enum PlanError {
     /// No region.
+    #[error("no memory is described")]
     Empty,
     /// A region without pages, or one that ends beyond 56-bit addresses.
+    #[error("the region {0:?} is empty or lies beyond 56-bit addresses")]
     BadRegion(NodeRegion),
     /// Two regions have a page in common.
+    #[error("two regions overlap: one from page {first} and one from page {second}")]
     Overlap {
         /// The lower region's first page.
         first: Mfn,
@@ -60,11 +64,13 @@ pub enum PlanError {
         second: Mfn,
     },
     /// Two nodes have memory in the same 2 MiB block.
+    #[error("two nodes have memory in the 2 MiB block of page {at}")]
     NodesShareBlock {
         /// A page of the block.
         at: Mfn,
     },
     /// The storage given for a span does not have one row per page.
+    #[error("{rows} rows were given for the pages of {span:?}")]
     WrongStorage {
         /// The span.
         span: Span,

@@ -2,7 +2,7 @@
 
 use super::{Hart, Message};
 use crate::{
-    machine::node_box::NodeBox,
+    machine::{Capabilities, node_box::NodeBox},
     vcpu::{RunState, Vcpu, file},
 };
 use addr::{CpuIndex, VmId};
@@ -23,6 +23,8 @@ pub struct HartLocal {
     pub(super) loaded: Option<usize>,
     /// What vCPUs use of the hart.
     pub(super) tools: HartTools,
+    /// What the hart can do; here because every switch asks.
+    capabilities: &'static Capabilities,
     /// When this hart, while idle, may look again for something to take over.
     pub(super) next_pull: u64,
 }
@@ -77,18 +79,19 @@ impl HartTools {
 }
 
 impl HartLocal {
-    pub(super) fn new(vmid_bits: u8, guest_files: u16, queue: RunQueue) -> Self {
+    pub(super) fn new(capabilities: &'static Capabilities, queue: RunQueue) -> Self {
         Self {
             vcpus: Vec::with_capacity(16),
             queue,
             loaded: None,
             tools: HartTools {
-                vmids: HartVmids::new(vmid_bits),
+                vmids: HartVmids::new(capabilities.vmid_bits),
                 files_used: 0,
-                files: guest_files,
+                files: capabilities.guest_files,
                 timer_armed: 0,
                 files_watched: u64::MAX,
             },
+            capabilities,
             next_pull: 0,
         }
     }
@@ -99,19 +102,20 @@ impl HartLocal {
     }
 
     /// Takes the loaded vCPU's state out of the hart's registers.
+    #[inline(always)]
     pub(super) fn unload(&mut self) {
         if let Some(at) = self.loaded.take() {
-            self.vcpus[at].unload();
+            self.vcpus[at].unload(self.capabilities);
         }
     }
 
     /// Puts vCPU `at` into the hart's registers, unless it is there already.
-    #[inline]
+    #[inline(always)]
     pub(super) fn load(&mut self, hart: &Hart, at: usize) {
         if self.loaded != Some(at) {
             self.unload();
             super::add(&hart.counters.switches, 1);
-            self.vcpus[at].load();
+            self.vcpus[at].load(self.capabilities);
             self.loaded = Some(at);
         }
     }

@@ -12,10 +12,11 @@ use rv::{csr, fence, fields::interrupt};
 pub fn run(hart: &'static Hart) -> ! {
     let capabilities = crate::machine::capabilities();
     let queue = crate::machine::scheduling().new_queue();
-    let mut local = HartLocal::new(capabilities.vmid_bits, capabilities.guest_files, queue);
+    let mut local = HartLocal::new(capabilities, queue);
     hart.counters.online_at.store(csr::time::read(), Ordering::Relaxed);
     local.tools.arm(u64::MAX);
     enable_interrupts();
+    let mut queued = 0;
     loop {
         if has_news(hart) {
             attend(hart, &mut local);
@@ -25,9 +26,12 @@ pub fn run(hart: &'static Hart) -> ! {
             Some(entity) => turn(hart, &mut local, entity, waiting),
             None => idle(hart, &mut local, waiting),
         }
-        let length = local.queue.len() as u32;
-        balance::note_length(hart.counters.queued.load(Ordering::Relaxed), length);
-        hart.counters.queued.store(length, Ordering::Relaxed);
+        let now_queued = local.queue.len() as u32;
+        if now_queued != queued {
+            balance::note_length(queued, now_queued);
+            hart.counters.queued.store(now_queued, Ordering::Relaxed);
+            queued = now_queued;
+        }
     }
 }
 

@@ -70,7 +70,7 @@ pub fn all() -> &'static Devices {
 pub fn discover(description: &MachineDescription, controllers: &mut Controllers) {
     let (found, troubles) = machine_io::discover::<DirectPlatform>(description);
     for trouble in troubles {
-        log::warn!("device at {}: {:?}", trouble.place, trouble.error);
+        log::warn!("device at {}: {}", trouble.place, trouble.error);
     }
     let mut devices = Devices { disks: Vec::new(), nic: None, control: None };
     let mut entropy_bytes = description.chosen.rng_seed.len();
@@ -84,11 +84,11 @@ pub fn discover(description: &MachineDescription, controllers: &mut Controllers)
             continue;
         }
         if let Err(why) = devices.adopt(device) {
-            log::warn!("device at {place}: {why:?}");
+            log::warn!("device at {place}: {why}");
             continue;
         }
         if let Some(Err(why)) = interrupt.map(|source| controllers.attach(source, IO_HART)) {
-            log::warn!("device at {place}: interrupt: {why:?}");
+            log::warn!("device at {place}: interrupt: {why}");
         }
     }
     let names: Vec<_> = devices.disks.iter().map(|disk| alloc::string::String::from(disk.lock().name())).collect();

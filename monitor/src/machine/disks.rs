@@ -119,7 +119,7 @@ impl PageStore for MachinePages {
     fn free(&self, page: Mfn) {
         match frames().retake_monitor(page, 0) {
             Ok(frame) => frames().free(frame),
-            Err(why) => log::error!("a page of the disk cache is not one: {why:?}"),
+            Err(why) => log::error!("a page of the disk cache is not one: {why}"),
         }
     }
 

@@ -81,7 +81,7 @@ impl Gateway {
         let outcome = self.receive(&mut state, network, &mut nic);
         let outcome = outcome.and_then(|is_busy| Ok(is_busy | self.transmit(&mut state, network, &mut nic)?));
         outcome.unwrap_or_else(|why| {
-            log::error!("network interface: {why:?}, not used any more");
+            log::error!("network interface: {why}, not used any more");
             state.is_broken = true;
             true
         })

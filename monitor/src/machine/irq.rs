@@ -19,7 +19,7 @@ static CONTROLLERS: Once<Controllers> = Once::new();
 #[must_use]
 pub fn discover(description: &MachineDescription) -> Controllers {
     let controllers = MachineInterrupts::new(description, HartFile, map_registers);
-    controllers.unwrap_or_else(|why| panic!("interrupt controllers: {why:?}"))
+    controllers.unwrap_or_else(|why| panic!("interrupt controllers: {why}"))
 }
 
 /// Publishes them; from now on nothing more is attached.

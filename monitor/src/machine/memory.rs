@@ -66,18 +66,18 @@ pub fn init(description: &MachineDescription, taken: &[AddressRange]) {
     let usable = |range: &AddressRange| range.end().raw() <= layout::DIRECT_SIZE;
     let regions: Vec<NodeRegion> =
         description.memory.iter().filter(|memory| usable(&memory.range)).map(|memory| region(*memory)).collect();
-    let plan = MemMapPlan::new(&regions).unwrap_or_else(|why| panic!("the tree's memory: {why:?}"));
+    let plan = MemMapPlan::new(&regions).unwrap_or_else(|why| panic!("the tree's memory: {why}"));
     let mut free: Vec<MemoryRange> =
         description.free_memory(taken).into_iter().filter(|memory| usable(&memory.range)).collect();
     let mut bytes = alloc::vec![0; description.nodes.count()];
     for span in plan.spans() {
         bytes[span.node.index()] += span.bytes();
     }
-    let map = plan.build(|span| rows_for(span, &mut free)).unwrap_or_else(|why| panic!("memmap: {why:?}"));
+    let map = plan.build(|span| rows_for(span, &mut free)).unwrap_or_else(|why| panic!("memmap: {why}"));
     let frames = Frames::new(map);
     for memory in &free {
         let NodeRegion { start, pages, .. } = region(*memory);
-        frames.donate(start, pages).unwrap_or_else(|why| panic!("free memory: {why:?}"));
+        frames.donate(start, pages).unwrap_or_else(|why| panic!("free memory: {why}"));
     }
     FRAMES.call_once(|| frames);
     MEMMAP_BYTES.call_once(|| bytes);

@@ -67,7 +67,7 @@ impl<T> NodeBox<T> {
 fn give_back(frame: Mfn, order: u8) {
     match memory::frames().retake_monitor(frame, order) {
         Ok(frame) => memory::frames().free(frame),
-        Err(why) => log::error!("a monitor page is not one: {why:?}"),
+        Err(why) => log::error!("a monitor page is not one: {why}"),
     }
 }
 

@@ -13,6 +13,7 @@ mod units;
 
 use crate::{
     hart::{Hart, HartTools},
+    machine::Capabilities,
     vm::Vm,
 };
 use addr::{GuestPhysAddr, VcpuIndex};
@@ -224,8 +225,9 @@ impl Vcpu {
     }
 
     /// Puts its state into the hart's registers.
-    pub fn load(&mut self) {
-        load_vs(&self.vs, crate::machine::capabilities().features);
+    #[inline(always)]
+    pub fn load(&mut self, capabilities: &Capabilities) {
+        load_vs(&self.vs, capabilities.features);
         self.context.sstatus = units::units_off(self.context.sstatus);
         if self.pmu.is_virtual() {
             self.load_counters();
@@ -234,8 +236,8 @@ impl Vcpu {
     }
 
     /// Takes its state out of the hart's registers.
-    pub fn unload(&mut self) {
-        let capabilities = crate::machine::capabilities();
+    #[inline(always)]
+    pub fn unload(&mut self, capabilities: &Capabilities) {
         self.units.save_dirty(&mut self.context.sstatus, capabilities.vector);
         self.vs.save(capabilities.features);
         if self.pmu.is_virtual() {
@@ -292,10 +294,10 @@ impl Vcpu {
             {
                 return next;
             }
-            let scause = self.enter(hart, tools);
+            let (scause, ticks) = self.enter(hart, tools);
             if self.is_traced {
-                let (ticks, stval) = (csr::time::read(), csr::stval::read());
-                self.shared.trace.push(ExitRecord { ticks, scause, pc: self.context.pc, stval });
+                let (pc, stval) = (self.context.pc, csr::stval::read());
+                self.shared.trace.push(ExitRecord { ticks, scause, pc, stval });
             }
             let next = exit::handle(self, hart, tools, scause);
             if next != Next::Resume {
@@ -304,9 +306,9 @@ impl Vcpu {
         }
     }
 
-    /// One stretch in guest mode, from entry to full exit; returns `scause`.
+    /// One stretch in guest mode, from entry to full exit; returns `scause` and the time.
     #[inline]
-    fn enter(&mut self, hart: &Hart, tools: &mut HartTools) -> u64 {
+    fn enter(&mut self, hart: &Hart, tools: &mut HartTools) -> (u64, u64) {
         let vm = &self.vm;
         let entry = self.tlb.enter(hart.cpu, &mut tools.vmids, vm.tlb());
         hart.counters.guest.start(csr::time::read());
@@ -319,9 +321,10 @@ impl Vcpu {
         self.tlb.fenced(hart.cpu, vm.tlb(), entry);
         let scause = run_guest(&mut self.context);
         self.vm.tlb().leave(hart.cpu);
-        let ran = hart.counters.guest.stop(csr::time::read());
+        let now = csr::time::read();
+        let ran = hart.counters.guest.stop(now);
         add(&self.shared.counters.run_ticks, ran);
-        scause
+        (scause, now)
     }
 
     /// Does what others asked for. `Some` when the turn has to end.
@@ -431,6 +434,7 @@ impl Vcpu {
     }
 }
 
+#[inline(always)]
 #[expect(unsafe_code)]
 fn load_vs(vs: &VsState, features: world::HartFeatures) {
     // UNSAFETY and SAFETY: the caller loads the vCPU that this hart runs next.

@@ -149,14 +149,17 @@ impl RunQueue {
     /// the next [`RunQueue::pick_next`] then does so. Queueing it twice changes its weight only.
     pub fn enqueue(&mut self, entity: Entity, weight: u32, now: u64) -> bool {
         self.advance_floor();
-        let slept = self.take_sleeper(entity);
-        self.insert(entity, weight, slept.unwrap_or(self.floor), now)
+        match self.take_sleeper(entity) {
+            // Who slept is not queued.
+            Some(vruntime) => self.insert(entity, weight, vruntime, now),
+            None => self.insert_once(entity, weight, self.floor, now),
+        }
     }
 
     /// Like [`RunQueue::enqueue`] for a vCPU that comes from another hart's queue with its `lag`.
     pub fn enqueue_moved(&mut self, entity: Entity, weight: u32, lag: Lag, now: u64) -> bool {
         self.advance_floor();
-        self.insert(entity, weight, self.floor.saturating_add_signed(lag.0), now)
+        self.insert_once(entity, weight, self.floor.saturating_add_signed(lag.0), now)
     }
 
     /// A vCPU is no longer runnable. It keeps its place in virtual time for when it wakes up.
@@ -255,13 +258,18 @@ impl RunQueue {
         woken.vruntime.saturating_add(margin) < current.vruntime
     }
 
+    fn insert_once(&mut self, entity: Entity, weight: u32, vruntime: u64, now: u64) -> bool {
+        if let Some(queued) = self.position(entity).and_then(|at| self.queued.get_mut(at)) {
+            queued.weight = weight.clamp(1, MAX_WEIGHT);
+            return false;
+        }
+        self.insert(entity, weight, vruntime, now)
+    }
+
+    #[inline]
     fn insert(&mut self, entity: Entity, weight: u32, vruntime: u64, now: u64) -> bool {
         let weight = weight.clamp(1, MAX_WEIGHT);
         self.clock = self.clock.max(now);
-        if let Some(queued) = self.position(entity).and_then(|at| self.queued.get_mut(at)) {
-            queued.weight = weight;
-            return false;
-        }
         let credit = self.scaled.wake_credit / u64::from(weight);
         // The upper bound forgives a turn that was long for no fault of the vCPU.
         let debt = self.scaled.period / u64::from(weight);

@@ -173,6 +173,13 @@ macro_rules! frame {
             }
         }
 
+        impl fmt::Display for $name {
+            /// The frame number in hexadecimal.
+            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                write!(f, "{:#x}", self.0)
+            }
+        }
+
         impl fmt::Debug for $name {
             fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
                 write!(f, concat!($tag, ":{:#x}"), self.0)

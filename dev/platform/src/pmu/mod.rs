@@ -114,6 +114,8 @@ struct Counter {
 #[derive(Clone, Debug, Default)]
 pub struct Pmu {
     counters: [Counter; COUNTERS],
+    /// Is a hardware counter set up? Kept beside, because every switch asks.
+    is_virtual: bool,
 }
 
 /// Counters that a call names: a mask, and the index of its lowest bit.
@@ -178,6 +180,7 @@ impl Pmu {
             let is_free = |index: &usize| self.counters[*index].event.is_none();
             let index = indices.find(|index| is_fit(index) && is_free(index)).ok_or(PmuError::NotSupported)?;
             self.counters[index] = Counter { event: Some(wanted), ..Counter::default() };
+            self.note_set_up();
             index
         };
         if flags & CONFIG_CLEAR_VALUE != 0 {
@@ -228,6 +231,7 @@ impl Pmu {
                 self.counters[index].event = None;
             }
         }
+        self.note_set_up();
         outcome
     }
 
@@ -257,7 +261,11 @@ impl Pmu {
     #[inline]
     #[must_use]
     pub fn is_virtual(&self) -> bool {
-        self.counters[..HARDWARE].iter().any(|counter| counter.event.is_some())
+        self.is_virtual
+    }
+
+    fn note_set_up(&mut self) {
+        self.is_virtual = self.counters[..HARDWARE].iter().any(|counter| counter.event.is_some());
     }
 
     /// What the guest reads from `csr`; `None` if that is no counter. A counter that is not set up shows the hart's.
