@@ -90,25 +90,35 @@ pub enum Region {
 
 impl Region {
     /// Which region holds `addr`, and the offset in it. Ordered by how often guests come here.
+    #[inline]
     #[must_use]
     pub const fn decode(addr: GuestPhysAddr) -> Option<(Self, u64)> {
+        // Two halves, so that nobody has to be asked about seven areas.
+        if addr.raw() < UART.base { Self::decode_low(addr) } else { Self::decode_high(addr) }
+    }
+
+    const fn decode_high(addr: GuestPhysAddr) -> Option<(Self, u64)> {
         if let Some(offset) = VIRTIO.offset_of(addr) {
             return Some((Self::Virtio((offset / VIRTIO_STRIDE) as u8), offset % VIRTIO_STRIDE));
         }
         if let Some(offset) = UART.offset_of(addr) {
             return Some((Self::Uart, offset));
         }
+        match IMSIC.offset_of(addr) {
+            Some(offset) => Some((Self::Imsic((offset / BASE_PAGE) as u16), offset % BASE_PAGE)),
+            None => None,
+        }
+    }
+
+    const fn decode_low(addr: GuestPhysAddr) -> Option<(Self, u64)> {
+        if let Some(offset) = RTC.offset_of(addr) {
+            return Some((Self::Rtc, offset));
+        }
         if let Some(offset) = PLIC.offset_of(addr) {
             return Some((Self::Plic, offset));
         }
         if let Some(offset) = APLIC.offset_of(addr) {
             return Some((Self::Aplic, offset));
-        }
-        if let Some(offset) = IMSIC.offset_of(addr) {
-            return Some((Self::Imsic((offset / BASE_PAGE) as u16), offset % BASE_PAGE));
-        }
-        if let Some(offset) = RTC.offset_of(addr) {
-            return Some((Self::Rtc, offset));
         }
         match SYSCON.offset_of(addr) {
             Some(offset) => Some((Self::Syscon, offset)),

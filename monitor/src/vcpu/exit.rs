@@ -146,7 +146,7 @@ fn access_fault(vcpu: &mut Vcpu, scause: u64) -> Next {
 }
 
 /// An access outside RAM.
-#[inline(never)]
+#[inline(always)]
 fn mmio(vcpu: &mut Vcpu, access: Access, gpa: GuestPhysAddr) -> Next {
     if access == Access::Execute {
         vcpu.count(ExitCause::InstructionGuestPageFault);
@@ -174,7 +174,8 @@ fn mmio(vcpu: &mut Vcpu, access: Access, gpa: GuestPhysAddr) -> Next {
     match outcome {
         Ok(Some(())) => {
             vcpu.context.pc += u64::from(access.length);
-            if vcpu.shared.has_requests() { Next::Reschedule } else { Next::Resume }
+            // What the access asked of this vCPU is served before it goes on.
+            Next::Resume
         }
         Ok(None) => {
             let fault = if access.is_store { cause::STORE_ACCESS_FAULT } else { cause::LOAD_ACCESS_FAULT };
