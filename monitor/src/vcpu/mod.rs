@@ -372,6 +372,7 @@ impl Vcpu {
     }
 
     /// Is an interrupt pending and enabled, so that a WFI would fall through?
+    #[inline(always)]
     #[must_use]
     pub fn has_interrupt(&self) -> bool {
         let (pending, enabled, deadline) = if self.shared.is_loaded() {

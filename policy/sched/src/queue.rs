@@ -163,6 +163,7 @@ impl RunQueue {
     }
 
     /// A vCPU is no longer runnable. It keeps its place in virtual time for when it wakes up.
+    #[inline]
     pub fn dequeue(&mut self, entity: Entity) {
         let Some(queued) = self.take_queued(entity) else { return };
         if self.queued.is_empty() {
@@ -282,6 +283,7 @@ impl RunQueue {
         preempts
     }
 
+    #[inline(always)]
     fn take_queued(&mut self, entity: Entity) -> Option<Queued> {
         let at = self.position(entity)?;
         let last = self.queued.len() - 1;
@@ -302,6 +304,7 @@ impl RunQueue {
         Some(sleeper.vruntime)
     }
 
+    #[inline(always)]
     fn position(&self, entity: Entity) -> Option<usize> {
         match self.current {
             Some(at) if self.queued.get(at).is_some_and(|queued| queued.entity == entity) => Some(at),
