@@ -83,9 +83,10 @@ impl<P: Platform, T: Transport> ControlPort<P, T> {
         self.interrupt
     }
 
-    /// Takes the interrupt back: call when it arrives, before reading and writing.
-    pub fn acknowledge(&mut self) {
-        self.device.acknowledge();
+    /// Takes the interrupt back: call when it arrives, before reading and writing. True if the device
+    /// asked for it.
+    pub fn acknowledge(&mut self) -> bool {
+        self.device.acknowledge()
     }
 
     /// Takes what has arrived, as much as fits; 0 if nothing has: the device will interrupt for the next bytes.

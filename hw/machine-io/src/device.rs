@@ -1,7 +1,7 @@
 //! What all virtio devices have in common: reset, features, queues, interrupts, and being given up.
 
 use bitflags::bitflags;
-use virtio_drivers::transport::{DeviceStatus, InterruptStatus, Transport};
+use virtio_drivers::transport::{DeviceStatus, Transport};
 
 use crate::{error::IoError, platform::Platform, ring::Ring};
 
@@ -86,9 +86,9 @@ impl<T: Transport> Device<T> {
         ring.notify(&mut self.transport);
     }
 
-    /// Takes the interrupt back: the device's wire falls. True if its queues may have news.
+    /// Takes the interrupt back: the device's wire falls. True if it was up.
     pub(crate) fn acknowledge(&mut self) -> bool {
-        self.transport.ack_interrupt().contains(InterruptStatus::QUEUE_INTERRUPT)
+        !self.transport.ack_interrupt().is_empty()
     }
 
     /// Resets the device for good: it stops touching memory.

@@ -221,9 +221,10 @@ impl<P: Platform, T: Transport> MachineDisk<P, T> {
         Ok(())
     }
 
-    /// Takes the interrupt back: call when it arrives, before polling.
-    pub fn acknowledge(&mut self) {
-        self.device.acknowledge();
+    /// Takes the interrupt back: call when it arrives, before polling. True if the device
+    /// asked for it.
+    pub fn acknowledge(&mut self) -> bool {
+        self.device.acknowledge()
     }
 
     /// The next request that has ended, if any. When it says `None`, the disk will interrupt for the next one.

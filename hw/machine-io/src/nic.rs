@@ -107,9 +107,10 @@ impl<P: Platform, T: Transport> MachineNic<P, T> {
         self.runts
     }
 
-    /// Takes the interrupt back: call when it arrives, before receiving.
-    pub fn acknowledge(&mut self) {
-        self.device.acknowledge();
+    /// Takes the interrupt back: call when it arrives, before receiving. True if the device
+    /// asked for it.
+    pub fn acknowledge(&mut self) -> bool {
+        self.device.acknowledge()
     }
 
     /// Sends a frame; it is copied, the caller may reuse its memory. [`IoError::QueueFull`] while the device is busy

@@ -113,6 +113,32 @@ impl Devices {
         Ok(())
     }
 
+    /// Quiets every device on the wire of `source`; how many there are, and whether any had it up.
+    fn acknowledge(&self, source: InterruptSource) -> (usize, bool) {
+        let (mut sharers, mut wanted) = (0, false);
+        let mut note = |has_risen: bool| {
+            sharers += 1;
+            wanted |= has_risen;
+        };
+        let is_its = |interrupt: Option<InterruptSource>| interrupt == Some(source);
+        for mut disk in self.disks.iter().map(Mutex::lock) {
+            if is_its(disk.interrupt()) {
+                note(disk.acknowledge());
+            }
+        }
+        if let Some(mut nic) = self.nic.as_ref().map(Mutex::lock)
+            && is_its(nic.interrupt())
+        {
+            note(nic.acknowledge());
+        }
+        if let Some(mut port) = self.control.as_ref().map(Mutex::lock)
+            && is_its(port.interrupt())
+        {
+            note(port.acknowledge());
+        }
+        (sharers, wanted)
+    }
+
     /// For `ls`.
     #[must_use]
     pub fn list(&self) -> Vec<DeviceInfo> {
@@ -125,25 +151,19 @@ impl Devices {
     }
 }
 
-/// A device interrupts: quiets it and notes who has to look.
+/// A device interrupts: quiets all that share its wire. Who has to look is the caller's business.
+///
+/// A controller may notice a wire that rises, but not one that another device keeps up. So where several devices share
+/// one, they are asked again until none wants anything: then the wire was down, and the next interrupt raises it.
 pub fn acknowledge(source: InterruptSource) {
+    /// A device that never falls silent must not hold the hart; the wire stays up then, and so does the interrupt.
+    const ROUNDS: usize = 8;
     let Some(devices) = DEVICES.get() else { return };
-    let is_its = |interrupt: Option<InterruptSource>| interrupt == Some(source);
-    for disk in &devices.disks {
-        let mut disk = disk.lock();
-        if is_its(disk.interrupt()) {
-            disk.acknowledge();
+    for _ in 0..ROUNDS {
+        let (sharers, wanted) = devices.acknowledge(source);
+        if sharers < 2 || !wanted {
+            return;
         }
-    }
-    if let Some(mut nic) = devices.nic.as_ref().map(|nic| nic.lock())
-        && is_its(nic.interrupt())
-    {
-        nic.acknowledge();
-    }
-    if let Some(mut port) = devices.control.as_ref().map(|port| port.lock())
-        && is_its(port.interrupt())
-    {
-        port.acknowledge();
     }
 }
 

@@ -95,7 +95,7 @@ pub fn run(hart: u64, blob: &[u8]) -> bool {
 
 impl Hart {
     /// Waits until `source` interrupts; serves it with `acknowledge`. Anything else is completed and forgotten.
-    fn wait_for(&mut self, source: Option<InterruptSource>, mut acknowledge: impl FnMut()) -> bool {
+    fn wait_for(&mut self, source: Option<InterruptSource>, mut acknowledge: impl FnMut() -> bool) -> bool {
         let start = now();
         while now() - start < PATIENCE {
             if !external_pending() {
