@@ -11,6 +11,7 @@ use ratatui::crossterm::terminal::{disable_raw_mode, enable_raw_mode};
 
 use super::EscapeKey;
 use super::input::{InputEvent, InputSink, InputThread};
+use super::replay::Replay;
 use crate::failure::Failure;
 
 /// A terminal on its way to a VM's console.
@@ -70,7 +71,7 @@ impl Attachment<'_> {
         let (range, stream) = self.client.console(self.vm, if self.has_scrollback { 0 } else { u64::MAX })?;
         let (happenings, queue) = channel();
         let sink = InputSink { client: self.client.clone(), stream: stream.id() };
-        let mut expected = range.first;
+        let mut shown = Shown { expected: range.first, live_from: range.end, replay: Replay::default() };
         let raw = RawMode::enter()?;
         self.greet()?;
         let failed = || Failure::system("cannot make a thread");
@@ -78,7 +79,7 @@ impl Attachment<'_> {
         watch_vm(self.client, self.vm, happenings.clone()).map_err(failed())?;
         let output = thread::Builder::new().name("console-output".into());
         output.spawn(move || read_output(&stream, &happenings)).map_err(failed())?;
-        let result = pump(&queue, &mut expected);
+        let result = pump(&queue, &mut shown);
         drop(input);
         drop(raw);
         result
@@ -105,18 +106,44 @@ fn read_output(stream: &Stream, happenings: &Sender<Happening>) {
     }
 }
 
+/// How far the output is shown.
+struct Shown {
+    /// Where the next piece begins, if none is lost.
+    expected: u64,
+    /// What comes before was kept, and is shown again.
+    live_from: u64,
+    replay: Replay,
+}
+
+impl Shown {
+    /// What to show of a piece.
+    fn next(&mut self, offset: u64, bytes: Vec<u8>) -> Vec<u8> {
+        self.expected = offset.saturating_add(bytes.len() as u64);
+        let kept = usize::try_from(self.live_from.saturating_sub(offset)).unwrap_or(usize::MAX);
+        if kept == 0 {
+            return bytes;
+        }
+        let (kept, live) = bytes.split_at(kept.min(bytes.len()));
+        let mut shown = self.replay.push(kept);
+        if self.expected >= self.live_from {
+            shown.extend(self.replay.finish());
+        }
+        shown.extend_from_slice(live);
+        shown
+    }
+}
+
 /// Copies output and reacts, until the end.
-fn pump(queue: &Receiver<Happening>, expected: &mut u64) -> Result<Detached, Failure> {
+fn pump(queue: &Receiver<Happening>, shown: &mut Shown) -> Result<Detached, Failure> {
     let mut stdout = io::stdout();
     while let Ok(happening) = queue.recv() {
         match happening {
             Happening::Output { offset, bytes } => {
-                let lost = offset.saturating_sub(*expected);
+                let lost = offset.saturating_sub(shown.expected);
                 if lost > 0 {
                     notice(&format!("{lost} bytes of output were lost"))?;
                 }
-                *expected = offset.saturating_add(bytes.len() as u64);
-                stdout.write_all(&bytes).and_then(|()| stdout.flush()).map_err(Failure::Output)?;
+                stdout.write_all(&shown.next(offset, bytes)).and_then(|()| stdout.flush()).map_err(Failure::Output)?;
             }
             Happening::Notice(text) => notice(&text)?,
             Happening::Tick => {}

@@ -4,6 +4,7 @@ mod attach;
 mod escape;
 mod input;
 mod pipe;
+mod replay;
 
 pub use attach::{Attachment, Detached};
 pub use escape::EscapeKey;
