@@ -44,7 +44,7 @@ pub fn build_node(node: NodeId) -> Mfn {
 /// The `satp` value for the tables that begin at `root`.
 #[must_use]
 pub fn satp(root: Mfn) -> u64 {
-    Satp { mode: MODE, asid: 0, root }.encode().ok().expect("a table frame fits satp")
+    Satp { mode: MODE, asid: 0, root }.encode().expect("a table frame fits satp")
 }
 
 /// Maps one page of data.
