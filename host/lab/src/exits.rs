@@ -191,11 +191,14 @@ fn vm_overhead(machine: &Running) -> Result<Vec<Figure>, LabError> {
     let heap_free = |stats: &MachineStats| kind(stats, MonitorMemoryKind::HeapFree);
     let taken = free(&before).saturating_sub(free(&after)).saturating_sub(guest);
     let unused = heap_free(&after).saturating_sub(heap_free(&before));
+    // Or heap that was taken before and is used now.
+    let filled = heap_free(&before).saturating_sub(heap_free(&after));
     let heap = kind(&after, MonitorMemoryKind::HeapUsed).saturating_sub(kind(&before, MonitorMemoryKind::HeapUsed));
     machine.client().kill_vm(&spec.name)?;
     machine.client().destroy_vm(&spec.name)?;
     let mib = |bytes: u64| ratio(bytes, 1 << 20);
-    let mut overhead = Figure::new("vm_overhead_mib", mib(taken.saturating_sub(unused).max(tables)), "MiB", 1);
+    let mut overhead =
+        Figure::new("vm_overhead_mib", mib((taken + filled).saturating_sub(unused).max(tables)), "MiB", 1);
     if after.monitor.iter().all(|memory| memory.kind != MonitorMemoryKind::HeapFree) {
         overhead.note.push_str("; a lower bound: this monitor does not tell how much of its heap is in use");
     }

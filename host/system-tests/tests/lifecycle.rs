@@ -1,6 +1,6 @@
 //! VMs that come and go while the machine runs, and their memory.
 
-use control::{ControlError, StopReason, VmState};
+use control::{ControlError, EventKind, MonitorMemoryKind, Pages, StopReason, VcpuState, VmSpec, VmState};
 use lab::rig::{Rig, Running};
 use machine::ClientError;
 use system_tests::{assert_all_returned, checksum, ok, probe};
@@ -71,12 +71,51 @@ fn memory_is_taken_as_it_is_touched_and_comes_back() {
 
 /// Pages that a guest reports free go back at once.
 #[test]
-#[ignore = "known fault: pages_returned stays 0"]
 fn pages_reported_free_come_back() {
     let machine = machine("reporting");
     let ended = ok(machine.run(&probe("vm", 1, "probe=reporting")));
     assert!(ended.console.contains("PROBE reporting ok"), "{}", ended.console);
     assert!(ended.stats.pages_returned >= 512, "{} pages came back", ended.stats.pages_returned);
+    let told = ok(machine.events()).into_iter().filter_map(|event| match event.kind {
+        EventKind::PagesReturned { pages } => Some(pages),
+        _ => None,
+    });
+    let told: u64 = told.sum();
+    assert!(told > ended.stats.pages_returned, "{told} pages by events: those at the end, too");
+}
+
+/// What a VM did is known after its end.
+#[test]
+fn counters_outlive_the_life_that_made_them() {
+    let machine = machine("counters");
+    let spec = VmSpec { pages: Pages::Base, ..probe("vm", 1, "figure=first_touch n=200") };
+    let end_of_life = || {
+        ok(machine.wait_stopped(&spec.name));
+        let stats = ok(machine.client().vm_stats(&spec.name));
+        assert_eq!(stats.vcpus.len(), 1);
+        assert_eq!(stats.vcpus[0].state, VcpuState::Stopped);
+        assert!(stats.vcpus[0].exits.total() > stats.vcpus[0].faults);
+        stats.vcpus[0].faults
+    };
+    ok(machine.start(&spec));
+    let first = end_of_life();
+    assert!(first >= 200, "{first} faults for 200 pages");
+    ok(machine.client().start_vm(&spec.name));
+    assert!(end_of_life() >= 200, "the next life tells of itself");
+}
+
+/// The monitor's own memory: the heap is told by use, free memory by whole blocks.
+#[test]
+fn memory_of_the_machine_adds_up() {
+    let machine = machine("sums");
+    let stats = ok(machine.stats());
+    let of = |kind| stats.monitor.iter().filter(|memory| memory.kind == kind).map(|memory| memory.bytes).sum::<u64>();
+    assert!(of(MonitorMemoryKind::HeapUsed) > 0 && of(MonitorMemoryKind::HeapFree) > 0);
+    let node = &stats.nodes[0];
+    let large = node.free_large_blocks << 21;
+    assert!(large <= node.free_bytes && large > node.free_bytes / 2, "{large} of {} in blocks", node.free_bytes);
+    let taken = of(MonitorMemoryKind::PageTables);
+    assert!(taken <= node.total_bytes - node.free_bytes, "{taken} bytes of the monitor");
 }
 
 #[test]

@@ -16,11 +16,18 @@ pub(crate) struct Buddy {
     heads: [u64; MAX_ORDER as usize + 1],
     /// Bit `k` is set when list `k` is not empty.
     nonempty: u16,
+    /// Blocks of [`MAX_ORDER`].
+    large: u64,
 }
 
 impl Buddy {
     pub(crate) const fn new() -> Self {
-        Self { heads: [NIL; MAX_ORDER as usize + 1], nonempty: 0 }
+        Self { heads: [NIL; MAX_ORDER as usize + 1], nonempty: 0, large: 0 }
+    }
+
+    /// Blocks of the largest size.
+    pub(crate) const fn large_blocks(&self) -> u64 {
+        self.large
     }
 
     /// Takes a block of `order`, splitting the smallest larger one. Its row is left `Free`.
@@ -75,6 +82,7 @@ impl Buddy {
         }
         self.heads[usize::from(order)] = block.raw();
         self.nonempty |= 1 << order;
+        self.large += u64::from(order == MAX_ORDER);
     }
 
     /// The first block of a list that is not empty.
@@ -82,6 +90,7 @@ impl Buddy {
         let block = Mfn::new(self.heads[usize::from(order)]);
         let next = map.known(block).next();
         self.set_head(map, order, next);
+        self.large -= u64::from(order == MAX_ORDER);
         block
     }
 

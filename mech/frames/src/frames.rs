@@ -150,7 +150,7 @@ impl Frames {
 
     /// Takes a block of `1 << order` pages, naturally aligned, from `node`. `None` if that node has none (or does not
     /// exist): where to look next is the caller's policy.
-    #[inline]
+    #[inline(never)]
     pub fn alloc(&self, node: NodeId, order: u8, to: PageUse) -> Option<Frame<Dirty>> {
         let (frame, _) = self.take(node, order, to, false)?;
         Some(frame)
@@ -299,6 +299,12 @@ impl Frames {
     #[must_use]
     pub fn zeroed(&self, node: NodeId) -> (u32, u32) {
         self.nodes.get(node.index()).map_or((0, 0), |part| part.memory.lock().zeroed())
+    }
+
+    /// Whole free 2 MiB blocks of `node`.
+    #[must_use]
+    pub fn free_large_blocks(&self, node: NodeId) -> u64 {
+        self.nodes.get(node.index()).map_or(0, |part| part.memory.lock().large_blocks())
     }
 
     /// How many nodes there are: indices from 0.

@@ -133,6 +133,12 @@ impl NodeMemory {
         (self.zeroed_base.len, self.zeroed_large.len)
     }
 
+    /// Whole free blocks of the largest size, zeroed ahead or not.
+    pub(crate) const fn large_blocks(&self) -> u64 {
+        let being_zeroed = (self.half_zeroed.is_some() || self.is_zeroing) as u64;
+        self.buddy.large_blocks() + self.zeroed_large.len as u64 + being_zeroed
+    }
+
     /// Takes a block. `want_zeroed` prefers one that was zeroed ahead; else those are spared.
     #[inline(always)]
     pub(crate) fn take<'m>(&mut self, map: &'m MemMap, order: u8, want_zeroed: bool) -> Option<Taken<'m>> {

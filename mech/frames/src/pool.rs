@@ -38,6 +38,7 @@ impl<M: MachineMemory> Pool<'_, M> {
     }
 
     /// `1 << order` zeroed, naturally aligned pages for the VM's tables (a G-stage root has order 2).
+    #[inline(never)]
     pub fn table_block(&self, order: u8) -> Option<Frame<Clean>> {
         self.zeroed(order, PageUse::Monitor { vm: Some(self.vm) })
     }

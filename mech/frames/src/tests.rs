@@ -36,6 +36,49 @@ fn assert_counts_agree(frames: &Frames) {
             assert_eq!(running, census.get(state), "{state:?}");
         }
     }
+    let is_free_large = |entry: &crate::MemMapEntry| entry.is(PageState::Free, MAX_ORDER);
+    let large = frames.map().blocks().filter(|(_, entry)| is_free_large(entry)).count() as u64;
+    let told: u64 = (0..frames.node_count()).map(|n| frames.free_large_blocks(NodeId(n as u8))).sum();
+    assert_eq!(told, large, "free large blocks");
+}
+
+#[test]
+fn a_split_block_is_described_as_one_again() {
+    let (_, frames) = small_machine(&[8]);
+    let node = NodeId(0);
+    let first = frames.alloc(node, MAX_ORDER, private(0x400)).unwrap().settle();
+    assert!(frames.merge_private(first, owner(0x400)).is_err(), "it is one block");
+    frames.split_private(first, VM).unwrap();
+    assert!(frames.merge_private(first, owner(0x401)).is_err(), "another guest page's");
+    assert!(frames.merge_private(Mfn::new(first.raw() + 1), owner(0x401)).is_err(), "misaligned");
+    frames.merge_private(first, owner(0x400)).unwrap();
+    assert_counts_agree(&frames);
+    assert_eq!(frames.map().info(Mfn::new(first.raw() + 7)).and_then(|info| info.owner), Some(owner(0x407)));
+
+    frames.split_private(first, VM).unwrap();
+    let mut dying = DyingList::new();
+    let hole = Mfn::new(first.raw() + 9);
+    frames.drop_mapping(&mut dying, hole, 0, owner(0x409)).unwrap();
+    assert!(frames.merge_private(first, owner(0x400)).is_err(), "a page is missing");
+    assert_eq!(free_list(&frames, dying), 1);
+    assert_eq!(frames.alloc(node, 0, private(0x409)).map(Frame::settle), Some(hole), "the last one freed comes first");
+    frames.merge_private(first, owner(0x400)).unwrap();
+    let mut dying = DyingList::new();
+    frames.drop_mapping(&mut dying, first, MAX_ORDER, owner(0x400)).unwrap();
+    assert_eq!(free_list(&frames, dying), 512);
+    assert_counts_agree(&frames);
+}
+
+#[test]
+fn single_pages_come_from_the_smallest_blocks() {
+    let (_, frames) = small_machine(&[4]);
+    let node = NodeId(0);
+    let page = frames.alloc(node, 0, MONITOR).unwrap();
+    assert_eq!(frames.free_large_blocks(node), 1);
+    let more: Vec<_> = (0..511).map(|_| frames.alloc(node, 0, MONITOR).unwrap()).collect();
+    assert_eq!(frames.free_large_blocks(node), 1, "the block that is broken already serves all");
+    more.into_iter().chain([page]).for_each(|page| frames.free(page));
+    assert_counts_agree(&frames);
 }
 
 #[test]

@@ -21,8 +21,8 @@
 //! None inside: a `Pmap` belongs under its VM's memory lock. It takes node locks of `frames` (leaf locks) on the way.
 //!
 //! # Tests
-//! `tests/life.rs` explores every reachable combination of two VMs, two nodes and three frames under [`step`];
-//! `tests/model.rs` runs random operations against a plain map.
+//! `tests/model.rs` runs random operations against a plain map: what backs what, the back-maps, the counts, and that no
+//! page is lost. The slot codec has round-trip tests of its own.
 #![no_std]
 #![forbid(unsafe_code)]
 

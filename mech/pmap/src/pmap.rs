@@ -214,8 +214,9 @@ impl Pmap {
     /// # Errors
     /// [`PmapError::NotLarge`] if the block is not that; usual, and nothing has changed.
     pub fn collapse<M: MachineMemory>(&mut self, pool: &Pool<'_, M>, gfn: Gfn) -> Result<Mapping, PmapError> {
-        let (gfn, not_large) = (gfn.large_base(), PmapError::NotLarge { gfn });
+        let not_large = PmapError::NotLarge { gfn };
         let Block::Table { mfn: table, used } = self.block(gfn)? else { return Err(not_large) };
+        let gfn = gfn.large_base();
         if u64::from(used) != PAGES_PER_LARGE || !self.is_whole(gfn) {
             return Err(not_large);
         }

@@ -168,7 +168,7 @@ fn node_stats(node: NodeId) -> NodeStats {
         node,
         total_bytes: counts.total() * BASE_PAGE,
         free_bytes: counts.get(PageState::Free) * BASE_PAGE,
-        free_large_blocks: u64::from(frames.zeroed(node).1),
+        free_large_blocks: frames.free_large_blocks(node),
         disk_cache_bytes: machine::disks::cache_bytes(node),
     }
 }
@@ -176,17 +176,19 @@ fn node_stats(node: NodeId) -> NodeStats {
 fn monitor_memory(node: NodeId) -> Vec<MonitorMemory> {
     let parts = image::parts();
     let is_home = node == HOME_NODE;
-    let heap = if is_home { machine::heap::claimed_bytes() } else { 0 };
+    let heap = machine::heap::bytes();
+    let heap_frames = if is_home { heap.from_frames } else { 0 };
     // The disk cache is told by node, and is nobody's own. What is left: tables, stacks, modified blocks of VMs' disks.
     let pages = memory::frames().counts(node).get(PageState::Monitor) * BASE_PAGE;
-    let tables = pages.saturating_sub(heap).saturating_sub(machine::disks::cache_bytes(node));
+    let tables = pages.saturating_sub(heap_frames).saturating_sub(machine::disks::cache_bytes(node));
     let mut found = alloc::vec![
         (MonitorMemoryKind::Image, (parts.rodata_end - parts.start).next_multiple_of(BASE_PAGE)),
         (MonitorMemoryKind::Memmap, memory::memmap_bytes(node)),
         (MonitorMemoryKind::PageTables, tables),
     ];
     if is_home {
-        found.push((MonitorMemoryKind::HeapUsed, heap));
+        found.push((MonitorMemoryKind::HeapUsed, heap.used));
+        found.push((MonitorMemoryKind::HeapFree, heap.free));
         found.push((MonitorMemoryKind::Modules, machine::modules::bytes()));
     }
     found.into_iter().map(|(kind, bytes)| MonitorMemory { node, kind, bytes }).collect()

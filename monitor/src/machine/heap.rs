@@ -6,11 +6,7 @@
 // UNSAFETY: a global allocator hands out raw memory by contract.
 #![expect(unsafe_code)]
 
-use core::{
-    alloc::Layout,
-    cell::UnsafeCell,
-    sync::atomic::{AtomicU64, Ordering},
-};
+use core::{alloc::Layout, cell::UnsafeCell};
 use spin::Once;
 use talc::{
     TalcLock,
@@ -32,7 +28,6 @@ static FIRST: Arena = Arena(UnsafeCell::new([0; ARENA]));
 pub type Growth = fn(usize) -> Option<(*mut u8, usize)>;
 
 static GROW: Once<Growth> = Once::new();
-static CLAIMED: AtomicU64 = AtomicU64::new(0);
 
 #[derive(Debug)]
 struct Frames {
@@ -49,7 +44,6 @@ unsafe impl Source for Frames {
             talc.source.first_claimed = true;
             (FIRST.0.get().cast(), ARENA)
         };
-        CLAIMED.fetch_add(size as u64, Ordering::Relaxed);
         // SAFETY: the memory is ours alone: the arena once, or frames just taken from the allocator.
         unsafe { talc.claim(base, size) }.map(|_| ()).ok_or(())
     }
@@ -63,8 +57,22 @@ pub fn set_growth(grow: Growth) {
     GROW.call_once(|| grow);
 }
 
-/// Bytes that the heap holds, used or not.
+/// Bytes of the heap, its own bookkeeping counted as used.
+#[derive(Clone, Copy, Debug)]
+pub struct HeapBytes {
+    /// In objects, or lost between them.
+    pub used: u64,
+    /// Taken and not in use: the rest.
+    pub free: u64,
+    /// Of both, those that came from the frame allocator; the others lie in the image's bss.
+    pub from_frames: u64,
+}
+
+/// What the heap holds now.
 #[must_use]
-pub fn claimed_bytes() -> u64 {
-    CLAIMED.load(Ordering::Relaxed)
+pub fn bytes() -> HeapBytes {
+    let heap = HEAP.lock();
+    let counters = heap.counters();
+    let (claimed, free) = (counters.claimed_bytes as u64, counters.available_bytes as u64);
+    HeapBytes { used: claimed.saturating_sub(free), free, from_frames: claimed.saturating_sub(ARENA as u64) }
 }

@@ -27,6 +27,9 @@ impl<T> NodeBox<T> {
         (size_of::<T>() as u64).div_ceil(BASE_PAGE).next_power_of_two().trailing_zeros() as u8
     };
 
+    /// Machine pages that one takes.
+    pub const PAGES: u64 = 1 << Self::ORDER;
+
     /// Puts `value` into memory of `node`, or of the nearest node that has some. `None` gives nothing back: the value
     /// is dropped.
     #[must_use]

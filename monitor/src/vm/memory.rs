@@ -11,7 +11,7 @@ use crate::machine::{
 };
 use addr::{BASE_PAGE, Gfn, GuestPhysAddr, MachineAddr, Mfn, NodeId, PageSize, SpuId, VmId};
 use alloc::{boxed::Box, vec::Vec};
-use control::{Pages, VmMemory};
+use control::{EventKind, Pages, VmMemory};
 use core::sync::atomic::{AtomicU64, Ordering};
 use device::{GuestMemory, MemoryFault};
 use frames::{DyingList, PendingShootdown, Pool};
@@ -55,7 +55,10 @@ pub struct GuestRam {
     inner: Mutex<Inner>,
     tlb: ShootdownTracker,
     roots: Box<[u64]>,
+    /// Pages that the guest gave back.
     returned: AtomicU64,
+    /// Pages that came back and are in no event yet.
+    untold: AtomicU64,
 }
 
 /// Bytes that a single access can fill, so that a value at an aligned address is never torn.
@@ -106,6 +109,8 @@ impl GuestRam {
     }
 }
 
+/// Pages that a guest gives back before an event tells: 16 MiB.
+const PAGES_PER_EVENT: u64 = 4096;
 /// Bytes copied with the memory's lock held.
 const LONGEST_PIECE: u64 = 64 << 10;
 /// Guest pages that one teardown step gives back: bounded work.
@@ -138,6 +143,7 @@ impl GuestRam {
             }),
             tlb: ShootdownTracker::new(crate::hart::all().len()),
             returned: AtomicU64::new(0),
+            untold: AtomicU64::new(0),
         })
     }
 
@@ -255,6 +261,18 @@ impl GuestRam {
             self.finish(PendingShootdown::new(token, dying));
         }
         self.returned.fetch_add(returned, Ordering::Relaxed);
+        self.tell_returned(returned, PAGES_PER_EVENT);
+    }
+
+    /// So many pages came back; an event says so when there are `enough`.
+    fn tell_returned(&self, pages: u64, enough: u64) {
+        if self.untold.fetch_add(pages, Ordering::Relaxed) + pages < enough {
+            return;
+        }
+        let untold = self.untold.swap(0, Ordering::Relaxed);
+        if untold != 0 {
+            crate::trace::record(Some(self.vm), EventKind::PagesReturned { pages: untold });
+        }
     }
 
     /// Waits until no hart can use what `pending` removed, then frees its frames. Never called with a lock held that a
@@ -287,8 +305,9 @@ impl GuestRam {
             Some(at) => {
                 let end = self.base.raw() + self.pages;
                 let pages = TEARDOWN_BLOCKS.min(end - at.raw());
-                let released = inner.pmap.release(&pool, at, pages, &mut dying);
-                let next = released.ok().and_then(|released| released.next);
+                let released = inner.pmap.release(&pool, at, pages, &mut dying).ok();
+                self.untold.fetch_add(released.map_or(0, |released| released.pages), Ordering::Relaxed);
+                let next = released.and_then(|released| released.next);
                 let next = next.unwrap_or(Gfn::new(at.raw() + pages));
                 inner.teardown_at = (next.raw() < end).then_some(next);
                 true
@@ -304,6 +323,9 @@ impl GuestRam {
             None => false,
         };
         drop(inner);
+        if !more {
+            self.tell_returned(0, 0);
+        }
         self.finish(PendingShootdown::new(self.tlb.retire(), dying));
         more
     }
@@ -327,7 +349,9 @@ impl GuestRam {
                     node,
                     large_pages,
                     private_pages: on_node - large_pages,
-                    table_pages: if node == NodeId(0) { counts.table_pages() } else { 0 },
+                    table_pages: inner.tables.get(node.index()).map_or(0, NodeTable::pages),
+                    // Where they lie is not counted: on the nodes of those who touched first.
+                    monitor_pages: if node == NodeId(0) { counts.table_pages() } else { 0 },
                     ..VmMemory::default()
                 }
             })

@@ -11,7 +11,8 @@ pub mod registry;
 
 use crate::{
     hart,
-    vcpu::{SharedVcpu, shared::request},
+    machine::node_box::NodeBox,
+    vcpu::{SharedVcpu, Vcpu, shared::request},
 };
 use addr::{GuestPhysAddr, NodeId, VmId};
 use alloc::{boxed::Box, sync::Arc, vec::Vec};
@@ -176,6 +177,12 @@ impl Vm {
         let mut nodes = self.ram.resident();
         if let Some(first) = nodes.first_mut() {
             first.disk_pages = self.platform.disk_pages();
+        }
+        for vcpu in &self.vcpus {
+            let node = hart::all().get(vcpu.cpu().index()).map(|hart| hart.node);
+            if let Some(memory) = node.and_then(|node| nodes.get_mut(node.index())) {
+                memory.monitor_pages += NodeBox::<Vcpu>::PAGES;
+            }
         }
         nodes
     }

@@ -1,0 +1,280 @@
+//! Random operations on a pmap against a map from guest pages to machine pages.
+
+use std::collections::BTreeMap;
+
+use addr::{Gfn, Mfn, NodeId, PAGES_PER_LARGE, PageSize, SpuId, VmId};
+use frames::testing::{FakeMemory, small_machine};
+use frames::{DyingList, Frames, PendingShootdown, Pool};
+use pmap::{Glance, Pmap, PmapError, Rights, StateKind};
+use proptest::prelude::*;
+use tlb::ShootdownTracker;
+
+const NODES: [NodeId; 2] = [NodeId(1), NodeId(0)];
+const VM: VmId = VmId(5);
+/// Three whole blocks, and parts of one before and one behind.
+const BASE: u64 = 0x80000 - 100;
+const PAGES: u64 = 100 + 3 * PAGES_PER_LARGE + 37;
+
+#[derive(Clone, Debug)]
+enum Op {
+    /// What a fault does.
+    Touch {
+        page: u64,
+        large: bool,
+    },
+    /// Touches all single pages of a block that has a table.
+    Fill {
+        page: u64,
+    },
+    Split {
+        page: u64,
+    },
+    Collapse {
+        page: u64,
+    },
+    Release {
+        page: u64,
+        pages: u64,
+    },
+    Pin {
+        page: u64,
+        on: bool,
+    },
+}
+
+fn op() -> impl Strategy<Value = Op> {
+    let page = || prop_oneof![0..PAGES, Just(0), Just(100), Just(PAGES - 1), Just(PAGES)];
+    let pages = prop_oneof![Just(1u64), Just(1), Just(512), 0u64..1200];
+    prop_oneof![
+        5 => (page(), any::<bool>()).prop_map(|(page, large)| Op::Touch { page, large }),
+        2 => page().prop_map(|page| Op::Fill { page }),
+        2 => page().prop_map(|page| Op::Split { page }),
+        3 => page().prop_map(|page| Op::Collapse { page }),
+        3 => (page(), pages).prop_map(|(page, pages)| Op::Release { page, pages }),
+        1 => (page(), any::<bool>()).prop_map(|(page, on)| Op::Pin { page, on }),
+    ]
+}
+
+struct Bench<'a> {
+    pool: Pool<'a, FakeMemory>,
+    pmap: Pmap,
+    /// Guest page -> machine page, pins.
+    model: BTreeMap<u64, (u64, u8)>,
+    /// Blocks, by their first guest page, that one large page backs.
+    large: Vec<u64>,
+}
+
+fn block(gfn: u64) -> u64 {
+    gfn / PAGES_PER_LARGE * PAGES_PER_LARGE
+}
+
+impl Bench<'_> {
+    fn is_whole(gfn: u64) -> bool {
+        block(gfn) >= BASE && block(gfn) + PAGES_PER_LARGE <= BASE + PAGES
+    }
+
+    fn is_large(&self, gfn: u64) -> bool {
+        self.large.contains(&block(gfn))
+    }
+
+    fn of_block(&self, gfn: u64) -> Vec<(u64, (u64, u8))> {
+        self.model.range(block(gfn)..block(gfn) + PAGES_PER_LARGE).map(|(gfn, page)| (*gfn, *page)).collect()
+    }
+
+    fn touch(&mut self, gfn: u64, large: bool) {
+        let at = Gfn::new(gfn);
+        if gfn >= BASE + PAGES {
+            assert_eq!(self.pmap.glance(self.pool.memory, at), Glance::Other);
+            assert_eq!(self.pmap.populate_vacant(&self.pool, at), None);
+            return;
+        }
+        if self.model.contains_key(&gfn) {
+            assert_eq!(self.pmap.populate_vacant(&self.pool, at), None);
+            return;
+        }
+        if self.pmap.glance(self.pool.memory, at) == Glance::Vacant {
+            let (page, is_full) = self.pmap.populate_vacant(&self.pool, at).expect("there is memory");
+            assert!(self.pool.memory.is_zero(page));
+            self.model.insert(gfn, (page.raw(), 0));
+            assert_eq!(is_full, self.of_block(gfn).len() as u64 == PAGES_PER_LARGE);
+            return;
+        }
+        assert!(self.of_block(gfn).is_empty(), "a block with pages has a table");
+        assert_eq!(self.pmap.can_be_large(at), Self::is_whole(gfn));
+        if large && Self::is_whole(gfn) {
+            let frame = self.pool.guest_page(PageSize::Large, at.large_base()).expect("there is memory");
+            let first = frame.mfn().raw();
+            self.pmap.populate_large(self.pool.frames, at, frame).expect("the block is absent");
+            self.model.extend((0..PAGES_PER_LARGE).map(|page| (block(gfn) + page, (first + page, 0))));
+            self.large.push(block(gfn));
+        } else {
+            let frame = self.pool.guest_page(PageSize::Base, at).expect("there is memory");
+            let page = frame.mfn().raw();
+            self.pmap.populate_base(&self.pool, at, frame).expect("the page is absent");
+            self.model.insert(gfn, (page, 0));
+        }
+    }
+
+    fn collapse(&mut self, gfn: u64) {
+        let pages = self.of_block(gfn);
+        let is_run = pages.len() as u64 == PAGES_PER_LARGE
+            && pages[0].1.0.is_multiple_of(PAGES_PER_LARGE)
+            && pages.iter().all(|(at, page)| *page == (pages[0].1.0 + at - pages[0].0, 0));
+        let got = self.pmap.collapse(&self.pool, Gfn::new(gfn));
+        if gfn >= BASE + PAGES {
+            assert!(matches!(got, Err(PmapError::NotRam { .. })));
+        } else if is_run && !self.is_large(gfn) {
+            assert_eq!(got.map(|mapping| mapping.size), Ok(PageSize::Large));
+            self.large.push(block(gfn));
+        } else {
+            assert!(matches!(got, Err(PmapError::NotLarge { .. })), "{got:?}");
+        }
+    }
+
+    fn release(&mut self, start: u64, pages: u64) {
+        let end = start.saturating_add(pages).min(BASE + PAGES);
+        let mut next = Some(Gfn::new(start));
+        let (mut released, mut pinned) = (0, 0);
+        while let Some(at) = next {
+            let mut dying = DyingList::new();
+            let left = end.saturating_sub(at.raw());
+            let done = self.pmap.release(&self.pool, at, left, &mut dying).expect("there is memory");
+            released += done.pages;
+            pinned += done.pinned;
+            next = done.next;
+            free(self.pool.frames, dying);
+        }
+        let touched: Vec<u64> =
+            if start < end { self.model.range(start..end).map(|(gfn, _)| *gfn).collect() } else { vec![] };
+        for gfn in &touched {
+            // What is covered in part is split.
+            let whole = block(*gfn) >= start && block(*gfn) + PAGES_PER_LARGE <= end;
+            if self.is_large(*gfn) && !whole {
+                self.large.retain(|at| *at != block(*gfn));
+            }
+        }
+        let before = self.model.len() as u64;
+        self.model.retain(|gfn, page| page.1 != 0 || !touched.contains(gfn));
+        self.large.retain(|at| self.model.contains_key(at));
+        assert_eq!(released, before - self.model.len() as u64);
+        assert_eq!(pinned, touched.len() as u64 - released);
+    }
+
+    fn pin(&mut self, gfn: u64, on: bool) {
+        let got = self.pmap.pin(&self.pool, Gfn::new(gfn), on);
+        let can = self.model.get(&gfn).is_some_and(|page| on || page.1 > 0);
+        assert_eq!(got.is_ok(), can, "{got:?}");
+        let pages = if self.is_large(gfn) { block(gfn)..block(gfn) + PAGES_PER_LARGE } else { gfn..gfn + 1 };
+        if can {
+            let change = |pins: u8| if on { pins + 1 } else { pins - 1 };
+            self.model.range_mut(pages).for_each(|(_, page)| page.1 = change(page.1));
+        }
+    }
+
+    fn apply(&mut self, op: &Op) {
+        match *op {
+            Op::Touch { page, large } => self.touch(BASE + page, large),
+            Op::Fill { page } => {
+                let first = block(BASE + page);
+                (first.max(BASE)..(first + PAGES_PER_LARGE).min(BASE + PAGES)).for_each(|gfn| self.touch(gfn, false));
+            }
+            Op::Split { page } => {
+                let got = self.pmap.split(&self.pool, Gfn::new(BASE + page));
+                assert_eq!(got.is_ok(), page < PAGES);
+                self.large.retain(|at| *at != block(BASE + page));
+            }
+            Op::Collapse { page } => self.collapse(BASE + page),
+            Op::Release { page, pages } => self.release(BASE + page, pages),
+            Op::Pin { page, on } => self.pin(BASE + page, on),
+        }
+    }
+
+    fn check(&self) {
+        let memory = self.pool.memory;
+        let mut seen = BTreeMap::new();
+        self.pmap.for_each(memory, |mapping| {
+            assert_eq!(mapping.rights(), Rights::ReadWrite);
+            assert_eq!(mapping.size == PageSize::Large, self.is_large(mapping.gfn.raw()));
+            for page in 0..mapping.size.base_pages() {
+                let gfn = Gfn::new(mapping.gfn.raw() + page);
+                let mfn = mapping.machine_page(gfn).expect("it is in use");
+                let info = self.pool.frames.map().info(mfn).expect("it is memory");
+                assert_eq!(info.owner.map(|owner| (owner.vm, owner.gfn)), Some((VM, gfn)), "the back-map");
+                let left = if mapping.size == PageSize::Large { PAGES_PER_LARGE - page } else { 1 };
+                assert_eq!(self.pmap.private_run(memory, gfn), Some((mfn, left)));
+                seen.insert(gfn.raw(), mfn.raw());
+            }
+        });
+        let wanted: BTreeMap<u64, u64> = self.model.iter().map(|(gfn, page)| (*gfn, page.0)).collect();
+        assert!(seen == wanted, "pmap and model differ");
+        let counts = self.pmap.counts();
+        assert_eq!(counts.of(StateKind::Private), wanted.len() as u64);
+        assert_eq!(counts.of(StateKind::Absent), PAGES - wanted.len() as u64);
+        assert_eq!(counts.on(NodeId(0)) + counts.on(NodeId(1)), wanted.len() as u64);
+        assert_eq!(counts.large_blocks(), self.large.len() as u64);
+    }
+}
+
+fn free(frames: &Frames, dying: DyingList) {
+    let tracker = ShootdownTracker::new(1);
+    let pending = PendingShootdown::new(tracker.retire(), dying);
+    pending.redeem(&tracker).expect("nobody runs").free_all(frames);
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(64))]
+
+    #[test]
+    fn a_pmap_agrees_with_a_map(ops in prop::collection::vec(op(), 1..40)) {
+        // The nearer node is full soon.
+        let (memory, frames) = small_machine(&[16, 3]);
+        let all: Vec<_> = NODES.iter().map(|node| frames.counts(*node)).collect();
+        let pool = Pool { frames: &frames, memory: &memory, nodes: &NODES, vm: VM, spu: SpuId(0) };
+        let pmap = Pmap::new(VM, Gfn::new(BASE), PAGES).expect("a sane range");
+        let mut bench = Bench { pool, pmap, model: BTreeMap::new(), large: Vec::new() };
+        for op in &ops {
+            bench.apply(op);
+            bench.check();
+        }
+        for (gfn, (_, pins)) in bench.model.clone() {
+            let block_is_done = bench.is_large(gfn) && gfn != block(gfn);
+            (0..if block_is_done { 0 } else { pins }).for_each(|_| bench.pin(gfn, false));
+        }
+        bench.release(BASE, PAGES);
+        bench.check();
+        let left: Vec<_> = NODES.iter().map(|node| frames.counts(*node)).collect();
+        prop_assert_eq!(left, all, "no page is lost, tables included");
+        prop_assert!(frames.vm_pages(VM).is_empty());
+    }
+}
+
+#[test]
+fn a_page_given_back_and_taken_again_makes_the_block_whole() {
+    let (memory, frames) = small_machine(&[8]);
+    let pool = Pool { frames: &frames, memory: &memory, nodes: &[NodeId(0)], vm: VM, spu: SpuId(0) };
+    let first = Gfn::new(0x80000);
+    let mut pmap = Pmap::new(VM, first, 1024).unwrap();
+    let frame = pool.guest_page(PageSize::Large, first).unwrap();
+    let mapping = pmap.populate_large(&frames, first, frame).unwrap();
+    let hole = Gfn::new(0x80007);
+    let mut dying = DyingList::new();
+    assert_eq!(pmap.release(&pool, hole, 1, &mut dying).unwrap().pages, 1);
+    free(&frames, dying);
+    assert_eq!(pmap.collapse(&pool, first), Err(PmapError::NotLarge { gfn: first }));
+    let same = Mfn::new(mapping.state.mfn().unwrap().raw() + 7);
+    // The page went on top of the node's stack, and comes from there.
+    assert_eq!(pmap.populate_vacant(&pool, hole), Some((same, true)));
+    assert_eq!(pmap.collapse(&pool, hole), Ok(mapping));
+    assert_eq!((pmap.counts().large_blocks(), pmap.counts().table_pages()), (1, 0));
+}
+
+#[test]
+fn another_vms_pool_is_refused() {
+    let (memory, frames) = small_machine(&[8]);
+    let mut pmap = Pmap::new(VM, Gfn::new(0x80000), 512).unwrap();
+    let own = Pool { frames: &frames, memory: &memory, nodes: &[NodeId(0)], vm: VM, spu: SpuId(0) };
+    let frame = own.guest_page(PageSize::Base, Gfn::new(0x80000)).unwrap();
+    pmap.populate_base(&own, Gfn::new(0x80000), frame).unwrap();
+    let other = Pool { vm: VmId(6), ..own };
+    assert_eq!(pmap.populate_vacant(&other, Gfn::new(0x80001)), None);
+}
