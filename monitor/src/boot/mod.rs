@@ -35,6 +35,7 @@ pub(crate) extern "C" fn boot(hart_id: u64, device_tree: u64, load_offset: u64) 
     let tree_at = MachineAddr::new(device_tree);
     let blob = boot_bytes(tree_at, TREE_MAX);
     let description = MachineDescription::parse(blob).unwrap_or_else(|why| panic!("device tree: {why}"));
+    machine::logging::set_timebase(description.timebase_hz);
     report(&description);
     features::adopt(&description);
     let taken = [image_range(), blob_range(tree_at, blob)];
