@@ -77,11 +77,13 @@ extern "C" fn main(stack: *const usize) -> ! {
     mark!(6);
     repeat(10_000 / scale, || through(pipe));
     mark!(7);
+    // Where the kernel puts a new program is random, and so is how many tables it needs: many, for a mean that repeats.
+    repeat(20, || drop_result(wait_for(fork(exec_self))));
     mark!(8);
-    repeat(200 / scale, || drop_result(wait_for(fork(|| exit(0)))));
+    repeat(1_000 / scale, || drop_result(wait_for(fork(|| exit(0)))));
     mark!(9);
     mark!(10);
-    repeat(100 / scale, || drop_result(wait_for(fork(exec_self))));
+    repeat(1_000 / scale, || drop_result(wait_for(fork(exec_self))));
     mark!(11);
     mark!(12);
     repeat(8, || touch(16 << 20));
