@@ -2,6 +2,8 @@
 //!
 //! `instret` counts what the hart executes in all modes when QEMU runs with `-icount shift=0`, so a difference of two
 //! readings around `n` operations is the cost of all levels together. What the guest itself executes is taken off.
+//! Whatever interrupts a measurement (a client that looks at the machine, a disk of another VM) is counted, too: so each
+//! is made in batches, and the median of these is the figure.
 //! Exits are not seen from inside: the host counts those, as the difference of two runs with different `n`.
 
 pub mod block;
@@ -66,18 +68,32 @@ fn write_scratch() {
     cpu::store8(0x1000_0007, 1);
 }
 
+/// Batches of a measurement.
+const BATCHES: usize = 15;
+
+/// The median of what `measure` finds per operation, with `count` operations in all; each call is told how many to make.
+fn median(count: u64, mut measure: impl FnMut(u64) -> u64) -> u64 {
+    let each = (count / BATCHES as u64).max(1);
+    let mut found = [0; BATCHES];
+    for batch in &mut found {
+        *batch = measure(each) / each;
+    }
+    found.sort_unstable();
+    found[BATCHES / 2]
+}
+
 /// Instructions per call of `operation`, without the loop.
 fn per_operation(count: u64, operation: impl Fn()) -> u64 {
-    let measure = |operation: &dyn Fn()| {
+    let measure = |operation: &dyn Fn(), count: u64| {
         let begin = cpu::instret();
         for _ in 0..count {
             operation();
         }
         cpu::instret() - begin
     };
-    measure(&operation);
-    let empty = measure(&|| core::hint::black_box(()));
-    measure(&operation).saturating_sub(empty) / count
+    measure(&operation, 1);
+    let empty = median(count, |count| measure(&|| core::hint::black_box(()), count));
+    median(count, |count| measure(&operation, count)).saturating_sub(empty)
 }
 
 /// First touch of `count` pages that lie 4 KiB apart (the VM has `pages = "base"`), and what zeroing a page costs
@@ -85,19 +101,23 @@ fn per_operation(count: u64, operation: impl Fn()) -> u64 {
 fn first_touch(machine: &Machine, _: u64, count: u64) {
     let room = (machine.ram_start + machine.ram_bytes - layout::FREE) / 4096;
     let count = count.min(room);
-    let touch = || {
-        let begin = cpu::instret();
-        for page in 0..count {
-            let at = layout::FREE + page * 4096;
-            if !machine.is_tree(at, 4096) {
-                cpu::store(at, 1);
+    let touch_all = || {
+        let mut next = 0;
+        median(count, |pages| {
+            let begin = cpu::instret();
+            for page in next..(next + pages).min(room) {
+                let at = layout::FREE + page * 4096;
+                if !machine.is_tree(at, 4096) {
+                    cpu::store(at, 1);
+                }
             }
-        }
-        cpu::instret() - begin
+            next += pages;
+            cpu::instret() - begin
+        })
     };
-    let first = touch();
-    let second = touch();
-    report("first_touch", first.saturating_sub(second) / count.max(1), "instructions", count);
+    let first = touch_all();
+    let second = touch_all();
+    report("first_touch", first.saturating_sub(second), "instructions", count);
     if let Some(instructions) = work::zeroing_cost(machine) {
         report("page_zeroing", instructions, "instructions", 1);
     }

@@ -4,7 +4,7 @@
 // UNSAFETY: loops of an exact number of instructions.
 #![expect(unsafe_code)]
 
-use super::{report, unable};
+use super::{median, report, unable};
 use crate::{cpu, entry, tree::Machine};
 use core::{
     arch::asm,
@@ -69,34 +69,44 @@ fn sleep(count: u64) -> (u64, u64) {
 /// WFI while another vCPU wants the hart: descheduled, woken by the timer, running again.
 pub fn wfi_wake(machine: &Machine, hart: u64, count: u64) {
     with_neighbour("wfi_wake", machine, hart, || {
-        let before = TURNS.load(Ordering::SeqCst);
-        let (spent, own) = sleep(count);
-        let neighbour = (TURNS.load(Ordering::SeqCst) - before) * TURN;
-        report("wfi_wake", spent.saturating_sub(neighbour + own) / count, "instructions", count);
+        let begin = TURNS.load(Ordering::SeqCst);
+        let cost = median(count, |count| {
+            let before = TURNS.load(Ordering::SeqCst);
+            let (spent, own) = sleep(count);
+            let neighbour = (TURNS.load(Ordering::SeqCst) - before) * TURN;
+            spent.saturating_sub(neighbour + own)
+        });
+        report("wfi_wake", cost, "instructions", count);
+        let neighbour = (TURNS.load(Ordering::SeqCst) - begin) * TURN;
         report("wfi_neighbour", neighbour / count, "instructions", count);
     });
 }
 
 /// WFI while nobody else wants the hart.
 pub fn wfi_alone(_: &Machine, _: u64, count: u64) {
-    let (spent, own) = sleep(count);
-    report("wfi_alone", spent.saturating_sub(own) / count, "instructions", count);
+    let cost = median(count, |count| {
+        let (spent, own) = sleep(count);
+        spent.saturating_sub(own)
+    });
+    report("wfi_alone", cost, "instructions", count);
 }
 
 /// Two vCPUs that compute for ever: what a switch at the end of a time slice costs.
 pub fn vcpu_switch(machine: &Machine, hart: u64, count: u64) {
     with_neighbour("vcpu_switch", machine, hart, || {
-        let first = TURNS.load(Ordering::SeqCst);
-        let (mut last, mut own) = (first, 0);
-        let begin = cpu::instret();
-        for _ in 0..count {
-            let (turns, now) = turn_until_it_moves(last);
-            own += turns;
-            last = now;
-        }
-        let spent = cpu::instret() - begin;
-        let computed = (own + (last - first)) * TURN;
+        let cost = median(count, |count| {
+            let first = TURNS.load(Ordering::SeqCst);
+            let (mut last, mut own) = (first, 0);
+            let begin = cpu::instret();
+            for _ in 0..count {
+                let (turns, now) = turn_until_it_moves(last);
+                own += turns;
+                last = now;
+            }
+            let spent = cpu::instret() - begin;
+            spent.saturating_sub((own + (last - first)) * TURN)
+        });
         // Away and back are two switches.
-        report("vcpu_switch", spent.saturating_sub(computed) / (2 * count), "instructions", 2 * count);
+        report("vcpu_switch", cost / 2, "instructions", 2 * count);
     });
 }
