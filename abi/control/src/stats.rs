@@ -1,4 +1,5 @@
-//! Counters. All of them count since boot (or since the VM's creation), never fall, and wrap.
+//! Counters. Those of the machine count since boot, those of a VM since it started last; they can be read until it starts
+//! again. None falls in that time; all wrap.
 
 use addr::{CpuIndex, NodeId, VcpuIndex, VmId};
 use alloc::vec::Vec;
