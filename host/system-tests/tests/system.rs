@@ -27,6 +27,25 @@ fn guests_reach_each_other_and_the_outside() {
     right.stop(&machine);
 }
 
+/// One, two and eight vCPUs on four nodes, three times more in all than there are harts; a checksum in each, computed by
+/// all its vCPUs at once.
+#[test]
+fn guests_of_1_2_and_8_vcpus_share_four_nodes() {
+    let rig = ok(Rig::new("four", 1, 512)).node(1, 512).node(1, 512).node(1, 512);
+    let machine = ok(with_debian(rig).boot());
+    let specs = [debian("one", 1), debian("two", 2), debian("eight", 8), debian("single", 1)];
+    specs.iter().for_each(|spec| create(&machine, spec));
+    let shells = Shell::start_all(&machine, specs.each_ref());
+    for (mut shell, spec) in shells.into_iter().zip(&specs) {
+        assert_eq!(shell.run("nproc"), spec.vcpus.to_string());
+        let sums = shell.run("seq $(nproc) | xargs -P 8 -I{} sh -c 'seq 20000 | sha256sum' | sort -u");
+        assert_eq!(sums, "f6351f5ead9a700e34275480b3856ea738122a7c57bdeb744a631251c069587a  -", "{}", spec.name);
+        shell.stop(&machine);
+    }
+    // The disk cache keeps its pages; no guest has any.
+    assert_eq!(ok(machine.lost_pages()), 0);
+}
+
 /// Without AIA, on the largest CPU: network and disks through the PLIC.
 #[test]
 fn network_and_disk_work_through_a_plic() {
