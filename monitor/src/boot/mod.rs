@@ -16,7 +16,7 @@ pub use bundle::Bundle;
 
 use crate::{
     hart::{self, Hart},
-    machine::{self, direct, memory},
+    machine::{self, direct, memory, node_box::NodeBox},
 };
 use addr::{BASE_PAGE, MachineAddr, Mfn, NodeId};
 use alloc::{boxed::Box, vec::Vec};
@@ -82,10 +82,11 @@ fn boot_bytes(at: MachineAddr, len: usize) -> &'static [u8] {
 /// Builds the harts, starts all but this one, and enters this one's loop.
 fn start_harts(boot_hart: u64, roots: &[Mfn]) -> ! {
     let description = machine::description();
-    let harts: Vec<Hart> = description
+    let harts: Vec<&'static Hart> = description
         .harts
         .iter()
         .map(|found| Hart::new(found.cpu, found.id, found.node, stack::emergency(found.node)))
+        .map(|hart| NodeBox::new(hart.node, hart).expect("memory for a hart's data").leak())
         .collect();
     hart::install(harts.into_boxed_slice());
     let start = image::machine_of(entry::secondary_start_address());

@@ -33,7 +33,7 @@ pub(super) fn machine() -> Reply {
         model: description.model.clone(),
         nodes: description.nodes.ids().map(node_info).collect(),
         distances: distances.collect(),
-        harts: hart::all().iter().map(hart_info).collect(),
+        harts: hart::all().iter().map(|hart| hart_info(hart)).collect(),
         disks: machine::disks::list(),
         devices: devices(),
         timebase_hz: description.timebase_hz,

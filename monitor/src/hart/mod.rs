@@ -60,16 +60,16 @@ pub struct Hart {
 /// The hart with the machine-wide duties.
 pub const CONTROL_HART: CpuIndex = CpuIndex(0);
 
-static HARTS: Once<Box<[Hart]>> = Once::new();
+static HARTS: Once<Box<[&'static Hart]>> = Once::new();
 
-/// Publishes the harts of the machine (once, by boot).
-pub fn install(harts: Box<[Hart]>) {
+/// Publishes the harts of the machine (once, by boot); each lies in its node's memory.
+pub fn install(harts: Box<[&'static Hart]>) {
     HARTS.call_once(|| harts);
 }
 
 /// All harts, by [`CpuIndex`].
 #[must_use]
-pub fn all() -> &'static [Hart] {
+pub fn all() -> &'static [&'static Hart] {
     HARTS.get().map_or(&[], |harts| harts)
 }
 

@@ -41,6 +41,17 @@ impl<T> NodeBox<T> {
         Some(Self { pointer, node })
     }
 
+    /// The content, for ever.
+    #[must_use]
+    pub fn leak(self) -> &'static T
+    where
+        T: 'static,
+    {
+        let this = core::mem::ManuallyDrop::new(self);
+        // SAFETY: the frames are never given back, and nobody else has the pointer.
+        unsafe { this.pointer.as_ref() }
+    }
+
     /// The node it was made for.
     #[must_use]
     pub const fn node(&self) -> NodeId {
