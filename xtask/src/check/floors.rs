@@ -6,7 +6,7 @@ use std::path::Path;
 use crate::tree::Package;
 
 /// The floor of each top-level folder.
-const FLOORS: [(&str, u8); 11] = [
+const FLOORS: [(&str, u8); 12] = [
     ("abi", 0),
     ("support", 0),
     ("arch", 1),
@@ -17,6 +17,7 @@ const FLOORS: [(&str, u8); 11] = [
     ("monitor", 4),
     ("guest", 4),
     ("host", 4),
+    ("machine", 4),
     ("xtask", 4),
 ];
 

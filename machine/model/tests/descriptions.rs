@@ -1,0 +1,89 @@
+//! Configurations and shared files that must be accepted or refused, and the counters' sums.
+
+use machine_model::layout::{HEADER_BYTES, Layout, LayoutError};
+use machine_model::{CacheShape, Clocks, Config, ConfigError, Counters, Hierarchy, Mode, Stall};
+use proptest::prelude::*;
+
+fn flash() -> Config {
+    Config::flash(8, 4, 1 << 20)
+}
+
+#[test]
+fn presets_are_accepted_with_the_papers_latencies() {
+    assert_eq!(flash().check(), Ok(()));
+    assert_eq!((flash().latency(1, 1), flash().latency(1, 2)), (300_000, 900_000));
+    assert_eq!(Config::two_die_server(64, 1 << 20).check(), Ok(()));
+    assert_eq!((flash().home_of(0x8010_0000), flash().home_of(0x8040_0000), flash().home_of(0)), (Some(1), None, None));
+}
+
+#[test]
+fn impossible_machines_are_refused() {
+    let cases: [fn(&mut Config); 16] = [
+        |c| c.harts = 0,
+        |c| c.harts = 65,
+        |c| c.harts = 9,
+        |c| c.nodes = 0,
+        |c| c.nodes = usize::MAX,
+        |c| c.ram_base = 1,
+        |c| c.node_bytes = 0,
+        |c| c.node_bytes = !0xfff,
+        |c| c.ram_base = !0xfff,
+        |c| c.line_bytes = 0,
+        |c| c.line_bytes = 96,
+        |c| c.l2 = CacheShape { bytes: 32 << 10, ways: 2 },
+        |c| c.l1d.ways = u64::MAX,
+        |c| c.latency_ps = vec![1],
+        |c| c.latency_ps[1] = 1,
+        |c| c.window_ps = 0,
+    ];
+    for (at, spoil) in cases.into_iter().enumerate() {
+        let mut config = flash();
+        spoil(&mut config);
+        assert!(config.check().is_err(), "case {at}");
+        assert!(Hierarchy::new(config.clone()).is_err() && Clocks::new(&config, 1).is_err(), "case {at}");
+    }
+    assert!(Config::flash(1, usize::MAX, 4096).check().is_err());
+    let uneven = Config { harts: 9, ..flash() }.check().unwrap_err();
+    assert_eq!(uneven, ConfigError::UnevenHarts { harts: 9, nodes: 4 });
+    assert_eq!(uneven.to_string(), "9 harts cannot be spread evenly over 4 nodes");
+}
+
+#[test]
+fn a_layout_survives_its_header_and_its_parts_do_not_overlap() {
+    let layout = Layout::new(&flash());
+    assert_eq!(Layout::read(&layout.header(), layout.total_bytes()), Ok(layout));
+    let counters_end = layout.counters_at(7, 4).unwrap() + 96;
+    let (queue, misses) = (layout.queue_at(0), layout.misses_at(0, 0).unwrap());
+    assert!(4096 <= layout.counters_at(0, 0).unwrap() && counters_end <= queue);
+    assert!(layout.queue_at(255) + 16 <= misses && layout.queue_at(256) == queue);
+    assert!(layout.misses_at(1023, 3).unwrap() + 4 <= layout.total_bytes());
+    assert_eq!((layout.misses_at(1024, 0), layout.misses_at(0, 4), layout.counters_at(8, 0)), (None, None, None));
+    let short = layout.total_bytes() - 1;
+    assert!(matches!(Layout::read(&layout.header(), short), Err(LayoutError::Short { .. })));
+}
+
+proptest! {
+    #[test]
+    fn a_spoilt_header_is_refused(at in 0..HEADER_BYTES, bit in 0u8..8, cut in 0..HEADER_BYTES) {
+        let layout = Layout::new(&flash());
+        let mut header = layout.header();
+        prop_assert!(Layout::read(&header[..cut], u64::MAX).is_err());
+        header[at] ^= 1 << bit;
+        // A size may change without moving the end of the file; then it must still be within the file.
+        if let Ok(other) = Layout::read(&header, layout.total_bytes()) {
+            prop_assert_eq!(other.total_bytes(), layout.total_bytes());
+        }
+    }
+}
+
+#[test]
+fn time_is_the_sum_of_work_and_stalls() {
+    let mut counters = Counters::new(2);
+    counters.run(1, Mode::GuestKernel, 10, 50);
+    counters.stall(1, Mode::GuestKernel, Stall::Remote, 900);
+    counters.idle(1, 5);
+    let kernel = counters.of(1, Mode::GuestKernel);
+    assert_eq!((kernel.instructions, kernel.time_ps, kernel.stall_ps[2], kernel.stalls[2]), (10, 950, 900, 1));
+    assert_eq!(counters.of(1, Mode::Idle).time_ps, 5);
+    assert_eq!(counters.of(0, Mode::GuestKernel).time_ps, 0);
+}
