@@ -2,6 +2,8 @@
 
 use alloc::{vec, vec::Vec};
 
+use serde::{Deserialize, Serialize};
+
 /// Most harts of a machine: the directory keeps the holders of a line in one 64-bit mask.
 pub const MAX_HARTS: usize = 64;
 /// Most nodes of a machine.
@@ -12,7 +14,8 @@ const MAX_PAGE_COUNTERS: u64 = 1 << 26;
 const MAX_LATENCY_PS: u64 = 1_000_000_000;
 
 /// Size and associativity of a cache; the line size is the machine's.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub struct CacheShape {
     /// Capacity in bytes.
     pub bytes: u64,
@@ -21,7 +24,8 @@ pub struct CacheShape {
 }
 
 /// Size of a hart's TLB and page-walk cache; both are fully associative.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub struct TlbShape {
     /// Translations held, of any page size.
     pub entries: usize,
@@ -30,7 +34,8 @@ pub struct TlbShape {
 }
 
 /// The modelled machine. Times are in picoseconds, sizes in bytes.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub struct Config {
     /// Harts, spread over the nodes in equal blocks.
     pub harts: usize,

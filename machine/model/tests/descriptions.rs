@@ -1,7 +1,7 @@
 //! Configurations and shared files that must be accepted or refused, and the counters' sums.
 
 use machine_model::layout::{HEADER_BYTES, Layout, LayoutError};
-use machine_model::{CacheShape, Clocks, Config, ConfigError, Counters, Hierarchy, Mode, Stall};
+use machine_model::{CacheShape, Clocks, Config, ConfigError, Counters, Description, Fidelity, Hierarchy, Mode, Stall};
 use proptest::prelude::*;
 
 fn flash() -> Config {
@@ -86,4 +86,15 @@ fn time_is_the_sum_of_work_and_stalls() {
     assert_eq!((kernel.instructions, kernel.time_ps, kernel.stall_ps[2], kernel.stalls[2]), (10, 950, 900, 1));
     assert_eq!(counters.of(1, Mode::Idle).time_ps, 5);
     assert_eq!(counters.of(0, Mode::GuestKernel).time_ps, 0);
+}
+
+#[test]
+fn a_description_survives_its_file_and_refuses_what_it_does_not_know() {
+    let description = Description { machine: flash(), mode: Fidelity::Reference, seed: 7, starts_on: true };
+    let text = serde_json::to_string(&description).expect("it can be written");
+    assert_eq!(serde_json::from_str::<Description>(&text).expect("it can be read"), description);
+    let error = serde_json::from_str::<Description>(&text.replacen("seed", "sead", 1)).expect_err("an unknown key");
+    assert!(error.to_string().contains("unknown field `sead`"), "{error}");
+    let error = serde_json::from_str::<Description>(&text.replacen("reference", "exact", 1)).expect_err("no such mode");
+    assert!(error.to_string().contains("unknown variant `exact`"), "{error}");
 }
