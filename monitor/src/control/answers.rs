@@ -4,7 +4,7 @@ use crate::{
     boot::{HOME_NODE, image},
     hart, machine,
     machine::memory,
-    vm::registry::{self, LastLife, Record},
+    vm::registry::{self, Record, Totals},
 };
 use addr::{BASE_PAGE, NodeId, VcpuIndex, VmId};
 use alloc::string::String;
@@ -198,7 +198,7 @@ pub(super) fn vm_stats(name: &Name) -> Result<Reply, ControlError> {
     let mut registry = registry::lock();
     let record = registry.find(name)?;
     let life = record.life.as_ref();
-    let LastLife { traffic, pages_returned } = record.traffic();
+    let Totals { traffic, pages_returned } = record.totals();
     Ok(Reply::VmStats(VmStats {
         name: name.clone(),
         id: record.id,

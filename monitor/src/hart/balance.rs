@@ -3,7 +3,7 @@
 //! The policy is `sched::balance`. A proposal is a message to the hart that owns the vCPU; that hart hands it over when
 //! its turn ends, or forgets it when it is out of date.
 
-use super::{Message, all};
+use super::{Hart, Message, all};
 use crate::{
     machine,
     vcpu::{VcpuShared, shared::HsmState},
@@ -12,7 +12,8 @@ use crate::{
 use addr::{CpuIndex, NodeId, VmId};
 use alloc::vec::Vec;
 use control::MigrationReason;
-use core::sync::atomic::{AtomicU32, Ordering};
+use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use machine_tree::MAX_NODES;
 use rv::csr;
 use sched::{
     Entity,
@@ -21,8 +22,9 @@ use sched::{
 
 /// Time between two looks at the whole machine, in fractions of a second.
 pub const REBALANCE_HZ: u64 = 50;
-/// Looks of an idle hart at the others, per second, while some hart is crowded.
-pub const PULL_HZ: u64 = 1_000;
+/// Looks of a node's idle harts at the others, per second, while some hart is crowded. All of a node share them: with
+/// hundreds of idle harts the registry would have time for nothing else.
+const PULL_HZ: u64 = 500;
 
 /// The machine at one moment.
 struct Facts {
@@ -80,8 +82,23 @@ pub fn step(registry: &registry::Registry) {
     }
 }
 
-/// `idle` has nothing to run: asks for a vCPU that waits elsewhere. Gives up where somebody else is at the registry.
-pub fn pull_for(idle: CpuIndex) {
+/// When the idle harts of each node look next.
+static NEXT_PULL: [AtomicU64; MAX_NODES] = [const { AtomicU64::new(0) }; MAX_NODES];
+
+/// `idle` has nothing to run: asks for a vCPU that waits elsewhere if it is time, and says when to come again. A hart that
+/// fell asleep before any was crowded is not woken for this; [`step`] moves something to it.
+pub fn pull(idle: &Hart, now: u64) -> u64 {
+    let Some(next) = NEXT_PULL.get(idle.node.index()).filter(|_| is_contended()) else { return u64::MAX };
+    let due = next.load(Ordering::Relaxed);
+    let later = now + machine::capabilities().timebase_hz / PULL_HZ;
+    if now >= due && next.compare_exchange(due, later, Ordering::Relaxed, Ordering::Relaxed).is_ok() {
+        pull_for(idle.cpu);
+    }
+    next.load(Ordering::Relaxed)
+}
+
+/// Gives up where somebody else is at the registry.
+fn pull_for(idle: CpuIndex) {
     let Some(registry) = registry::try_lock() else { return };
     let facts = Facts::new(&registry);
     let snapshot = Snapshot { harts: &facts.harts, vcpus: &facts.vcpus, distance: &distance };

@@ -25,8 +25,6 @@ pub struct HartLocal {
     pub(super) tools: HartTools,
     /// What the hart can do; here because every switch asks.
     capabilities: &'static Capabilities,
-    /// When this hart, while idle, may look again for something to take over.
-    pub(super) next_pull: u64,
 }
 
 /// What the vCPUs of a hart share: VMIDs, guest interrupt files, the hart's own timer.
@@ -92,7 +90,6 @@ impl HartLocal {
                 files_watched: u64::MAX,
             },
             capabilities,
-            next_pull: 0,
         }
     }
 

@@ -185,7 +185,7 @@ fn turn(hart: &Hart, local: &mut HartLocal, entity: sched::Entity, waiting: Wait
 fn idle(hart: &Hart, local: &mut HartLocal, waiting: Waiting) {
     let begin = csr::time::read();
     hart.counters.idle.start(begin);
-    let pull_at = pull(hart, local, begin);
+    let pull_at = balance::pull(hart, begin);
     if !crate::machine::idle_step(hart) {
         local.tools.watch(waiting.files);
         local.tools.arm(waiting.deadline.min(crate::machine::next_tick(hart)).min(pull_at));
@@ -194,18 +194,6 @@ fn idle(hart: &Hart, local: &mut HartLocal, waiting: Waiting) {
         }
     }
     hart.counters.idle.stop(csr::time::read());
-}
-
-/// Asks for a vCPU that waits on a crowded hart; when to ask again.
-fn pull(hart: &Hart, local: &mut HartLocal, now: u64) -> u64 {
-    if !balance::is_contended() {
-        return u64::MAX;
-    }
-    if now >= local.next_pull {
-        local.next_pull = now + crate::machine::capabilities().timebase_hz / balance::PULL_HZ;
-        balance::pull_for(hart.cpu);
-    }
-    local.next_pull
 }
 
 #[expect(unsafe_code)]

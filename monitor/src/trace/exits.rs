@@ -2,13 +2,13 @@
 
 use alloc::vec::Vec;
 use control::{ExitRecord, ExitTrace};
-use core::sync::atomic::{AtomicU64, Ordering};
+use core::sync::atomic::{AtomicU64, Ordering, fence};
 
 /// Exits kept.
 const CAPACITY: usize = 64;
 
-/// A ring that its owner writes with plain stores and anyone reads. A reader that is overtaken drops what was
-/// overwritten meanwhile.
+/// A ring that its owner writes with plain stores and anyone reads. A reader drops what may have been
+/// overwritten under its hands.
 pub struct ExitRing {
     /// Exits seen.
     written: AtomicU64,
@@ -35,6 +35,8 @@ impl ExitRing {
     pub fn push(&self, exit: ExitRecord) {
         let written = self.written.load(Ordering::Relaxed);
         let slot = &self.records[written as usize % CAPACITY];
+        // Pairs with the fence in `read`: the number of the last record is out before this one's first word.
+        fence(Ordering::Release);
         slot.ticks.store(exit.ticks, Ordering::Relaxed);
         slot.scause.store(exit.scause, Ordering::Relaxed);
         slot.pc.store(exit.pc, Ordering::Relaxed);
@@ -47,7 +49,7 @@ impl ExitRing {
     #[must_use]
     pub fn read(&self) -> ExitTrace {
         let end = self.written.load(Ordering::Acquire);
-        let first = end.saturating_sub(CAPACITY as u64);
+        let first = oldest(end);
         let copy = |at: u64| {
             let slot = &self.records[at as usize % CAPACITY];
             ExitRecord {
@@ -58,13 +60,18 @@ impl ExitRing {
             }
         };
         let mut exits: Vec<ExitRecord> = (first..end).map(copy).collect();
-        // The owner may have gone round meanwhile, and be in the middle of one more.
-        let now = self.written.load(Ordering::Acquire);
-        let overtaken = if now == end { 0 } else { (now + 1).saturating_sub(CAPACITY as u64 + first) };
-        let overtaken = overtaken.min(exits.len() as u64);
+        // Pairs with the fence in `push`: what was overwritten under the copy shows in the number.
+        fence(Ordering::Acquire);
+        let overtaken = (oldest(self.written.load(Ordering::Relaxed)) - first).min(exits.len() as u64);
         exits.drain(..overtaken as usize);
         ExitTrace { lost: first + overtaken, exits }
     }
+}
+
+/// The oldest record that is whole when so many were written: the owner may be in the middle of the next one, which takes
+/// the place of the one before.
+const fn oldest(written: u64) -> u64 {
+    (written + 1).saturating_sub(CAPACITY as u64)
 }
 
 impl core::fmt::Debug for ExitRing {

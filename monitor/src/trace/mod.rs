@@ -22,7 +22,11 @@ type Ring = Mutex<VecDeque<Event>>;
 static RINGS: Once<Box<[Ring]>> = Once::new();
 static NEXT: AtomicU64 = AtomicU64::new(0);
 
+/// None before the harts are known: nothing happens then that is worth an event.
 fn rings() -> &'static [Ring] {
+    if crate::hart::all().is_empty() {
+        return &[];
+    }
     RINGS.call_once(|| crate::hart::all().iter().map(|_| Mutex::new(VecDeque::new())).collect())
 }
 
@@ -50,13 +54,8 @@ pub fn record(vm: Option<VmId>, kind: EventKind) {
 pub fn read(from: u64, max: usize, name_of: impl Fn(VmId) -> Option<control::Name>) -> EventBatch {
     let locked: Vec<_> = rings().iter().map(|ring| ring.lock()).collect();
     let end = NEXT.load(Ordering::SeqCst);
-    let mut rest: Vec<_> = locked
-        .iter()
-        .map(|ring| {
-            let (older, newer) = ring.as_slices();
-            older.iter().chain(newer).skip_while(|event| event.sequence < from).peekable()
-        })
-        .collect();
+    let later = |ring: &VecDeque<Event>| ring.partition_point(|event| event.sequence < from);
+    let mut rest: Vec<_> = locked.iter().map(|ring| ring.range(later(ring)..).peekable()).collect();
     let mut events = Vec::new();
     while events.len() < max {
         let nearest = rest.iter_mut().filter_map(|ring| Some((ring.peek()?.sequence, ring)));

@@ -39,8 +39,13 @@ impl Vcpu {
         open(false);
     }
 
-    /// The guest reads a counter that traps. `false`: another CSR, or the guest's user mode may not.
+    /// The guest reads a counter that traps. `false`: another CSR, a write (the counters are read-only), or the guest's
+    /// user mode may not.
     pub(super) fn read_counter(&mut self, access: CsrAccess) -> bool {
+        // Most trapped accesses are to an interrupt file in software.
+        if !self.pmu.is_virtual() || access.is_write() {
+            return false;
+        }
         let bit = 1 << (access.csr.wrapping_sub(CYCLE) & 31);
         let is_user = self.context.sstatus & sstatus::SPP == 0;
         if is_user && csr::scounteren::read() & bit == 0 {

@@ -62,9 +62,8 @@ pub fn check(spec: &VmSpec) -> Result<(), ControlError> {
 /// What the machine lacks.
 pub fn build(id: VmId, spec: Arc<VmSpec>, console: Arc<Mutex<Console>>) -> Result<Arc<Vm>, ControlError> {
     check(&spec)?;
-    let home = NodeId(0);
     let bytes = u64::from(spec.memory_mib) << 20;
-    let ram = GuestRam::new(id, bytes, spec.pages, home).ok_or_else(|| no_memory(bytes))?;
+    let ram = GuestRam::new(id, bytes, spec.pages).ok_or_else(|| no_memory(bytes))?;
     let has_imsic = match spec.interrupts {
         Interrupts::Auto | Interrupts::Aia => machine::capabilities().guest_files != 0,
         Interrupts::Plic => false,

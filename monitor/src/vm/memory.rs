@@ -119,7 +119,7 @@ const TEARDOWN_BLOCKS: u64 = 4 * addr::PAGES_PER_LARGE;
 impl GuestRam {
     /// RAM of `bytes` bytes, all absent. `None` when there is no memory for the tables.
     #[must_use]
-    pub fn new(vm: VmId, bytes: u64, pages: Pages, _home: NodeId) -> Option<Self> {
+    pub fn new(vm: VmId, bytes: u64, pages: Pages) -> Option<Self> {
         let base = GuestPhysAddr::new(RAM_START).gfn();
         let count = bytes / BASE_PAGE;
         let mode = machine::capabilities().gstage_mode;

@@ -30,8 +30,8 @@ pub struct Record {
     pub life: Option<Arc<Vm>>,
     /// Counters and traces of its present life or, when it has stopped, of its last.
     pub vcpus: Vec<SharedVcpu>,
-    /// What its last life did besides; the present one tells by itself.
-    pub last: LastLife,
+    /// The totals of its last life; the present one tells its own.
+    last: Totals,
     /// Its console, across lives.
     pub console: Arc<Mutex<Console>>,
     /// When the present life began.
@@ -43,16 +43,16 @@ pub struct Record {
     harts: Vec<CpuIndex>,
 }
 
-/// What went through the devices of a life that is over.
+/// What went through the devices of a VM in one life.
 #[derive(Clone, Copy, Debug, Default)]
-pub struct LastLife {
+pub struct Totals {
     /// Disks and network.
     pub traffic: Traffic,
     /// Pages that the guest gave back.
     pub pages_returned: u64,
 }
 
-impl LastLife {
+impl Totals {
     fn of(vm: &Vm) -> Self {
         Self { traffic: vm.platform().traffic(), pages_returned: vm.memory().pages_returned() }
     }
@@ -116,7 +116,7 @@ impl Registry {
             reason: None,
             life: None,
             vcpus: Vec::new(),
-            last: LastLife::default(),
+            last: Totals::default(),
             console: Arc::new(Mutex::new(console)),
             started_at: 0,
             resets: 0,
@@ -196,8 +196,8 @@ impl Registry {
 impl Record {
     /// What went through its devices, in its present life or its last.
     #[must_use]
-    pub fn traffic(&self) -> LastLife {
-        self.life.as_ref().map_or(self.last, |life| LastLife::of(life))
+    pub fn totals(&self) -> Totals {
+        self.life.as_ref().map_or(self.last, |life| Totals::of(life))
     }
 
     /// Is it in the state that a request needs?
@@ -313,7 +313,7 @@ impl Record {
             return true;
         }
         vm.platform().disconnect();
-        self.last = LastLife::of(&vm);
+        self.last = Totals::of(&vm);
         self.life = None;
         self.state = VmState::Stopped;
         // The old life lets go of its disks before the next one asks for them.
