@@ -58,12 +58,16 @@ impl<R: Registers> Plic<R> {
         Ok(context)
     }
 
-    /// Lets `source` interrupt through `context`.
+    /// Lets `source` interrupt through `context`, also for what it has pending already.
+    ///
+    /// The priority comes last: QEMU's PLIC looks for something to deliver when a priority, a threshold or a claim
+    /// changes, but not when an enable word does. A source that was pending before would wait for the next such
+    /// change, which may never come: its wire is up, so it cannot rise.
     pub fn enable(&self, context: PlicContext, source: u32) -> Result<(), IntcError> {
         let (word, bit) = self.place(source)?;
-        self.registers.write(PRIORITY + 4 * source as usize, 1);
         let enabled = self.registers.read(context.enable + word);
         self.registers.write(context.enable + word, enabled | bit);
+        self.registers.write(PRIORITY + 4 * source as usize, 1);
         Ok(())
     }
 

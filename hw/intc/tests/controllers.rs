@@ -85,7 +85,26 @@ fn a_hart_opens_its_plic_context_again_when_it_is_up() {
     bench.board.borrow_mut().wires.insert(uart.number);
     assert_eq!(bench.interrupts.claim(CpuIndex(0)), None);
     bench.interrupts.open_current(CpuIndex(0));
+    assert!(plic_calls(registers, context), "what came in between would call the hart only with the next interrupt");
     assert_eq!(device(bench.interrupts.claim(CpuIndex(0))).source(), uart);
+}
+
+/// Boot takes devices into use before it attaches them.
+#[test]
+fn a_plic_source_calls_if_it_was_up_when_attached() {
+    let mut bench = bench("plic-1-hart");
+    let uart = bench.machine.uarts[0].interrupt.expect("wired");
+    bench.board.borrow_mut().wires.insert(uart.number);
+    assert_eq!(bench.interrupts.attach(uart, CpuIndex(0)), Ok(CpuIndex(0)));
+    let context = bench.machine.controllers.plics[0].contexts[0].index as usize;
+    assert!(plic_calls(&bench.blocks[0], context));
+}
+
+fn plic_calls(registers: &Model, context: usize) -> bool {
+    match &*registers.block.borrow() {
+        Block::Plic(plic) => plic.calls(context),
+        _ => panic!("not a PLIC"),
+    }
 }
 
 #[test]

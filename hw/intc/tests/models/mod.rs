@@ -53,7 +53,7 @@ impl Registers for Model {
     fn write(&self, offset: usize, value: u32) {
         let board = &mut *self.board.borrow_mut();
         match &mut *self.block.borrow_mut() {
-            Block::Plic(plic) => plic.write(offset, value),
+            Block::Plic(plic) => plic.write(offset, value, &board.wires),
             Block::Aplic(aplic) => aplic.write(offset, value, board),
             Block::Files(base, _) => board.messages.push((*base + offset as u64, value)),
         }
@@ -61,15 +61,39 @@ impl Registers for Model {
 }
 
 /// Level-triggered sources, any number of contexts.
+///
+/// Like QEMU's, it looks again at the wires to the harts when a priority, a threshold or a claim changes, but not when
+/// an enable word does.
 #[derive(Default)]
 pub struct PlicModel {
     registers: BTreeMap<usize, u32>,
     claimed: BTreeSet<u32>,
+    /// Contexts whose wire to their hart is up.
+    calling: BTreeSet<usize>,
 }
 
 impl PlicModel {
+    const CONTEXTS: usize = 16;
+
+    /// Does the hart of this context see an interrupt?
+    pub fn calls(&self, context: usize) -> bool {
+        self.calling.contains(&context)
+    }
+
     fn register(&self, offset: usize) -> u32 {
         self.registers.get(&offset).copied().unwrap_or(0)
+    }
+
+    fn pending(&self, context: usize, wires: &BTreeSet<u32>) -> Option<u32> {
+        let threshold = self.register(0x20_0000 + context * 0x1000);
+        wires.iter().copied().find(|&source| {
+            let enabled = self.register(0x2000 + context * 0x80 + source as usize / 32 * 4) >> (source % 32) & 1 == 1;
+            enabled && !self.claimed.contains(&source) && self.register(4 * source as usize) > threshold
+        })
+    }
+
+    fn look_again(&mut self, wires: &BTreeSet<u32>) {
+        self.calling = (0..Self::CONTEXTS).filter(|&context| self.pending(context, wires).is_some()).collect();
     }
 
     fn read(&mut self, offset: usize, wires: &BTreeSet<u32>) -> u32 {
@@ -77,20 +101,20 @@ impl PlicModel {
         else {
             return self.register(offset);
         };
-        let threshold = self.register(0x20_0000 + context * 0x1000);
-        let pending = wires.iter().copied().find(|&source| {
-            let enabled = self.register(0x2000 + context * 0x80 + source as usize / 32 * 4) >> (source % 32) & 1 == 1;
-            enabled && !self.claimed.contains(&source) && self.register(4 * source as usize) > threshold
-        });
+        let pending = self.pending(context, wires);
         self.claimed.extend(pending);
+        self.look_again(wires);
         pending.unwrap_or(0)
     }
 
-    fn write(&mut self, offset: usize, value: u32) {
+    fn write(&mut self, offset: usize, value: u32, wires: &BTreeSet<u32>) {
         if offset >= 0x20_0000 && offset % 0x1000 == 4 {
             self.claimed.remove(&value);
         } else {
             self.registers.insert(offset, value);
+        }
+        if !(0x2000..0x20_0000).contains(&offset) {
+            self.look_again(wires);
         }
     }
 }
