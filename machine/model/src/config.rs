@@ -2,14 +2,9 @@
 
 use alloc::{vec, vec::Vec};
 
+use model_file::{Header, LayoutError, MAX_HARTS, MAX_NODES, MAX_PAGE_COUNTERS, Node};
 use serde::{Deserialize, Serialize};
 
-/// Most harts of a machine: the directory keeps the holders of a line in one 64-bit mask.
-pub const MAX_HARTS: usize = 64;
-/// Most nodes of a machine.
-pub const MAX_NODES: usize = 8;
-/// Most per-page per-node counters: 256 MiB of them.
-const MAX_PAGE_COUNTERS: u64 = 1 << 26;
 /// Longest latency that is believed: 1 ms. Sums of a few of them cannot overflow.
 const MAX_LATENCY_PS: u64 = 1_000_000_000;
 
@@ -151,6 +146,20 @@ impl Config {
         range("walk cache entries", self.tlb.walk_entries as u64, 1, 1 << 14)?;
         range("misses of a hot page", self.hot_misses.into(), 1, u32::MAX.into())?;
         range("hot page queue", self.hot_queue as u64, 1, 1 << 16)
+    }
+
+    /// The header of the machine's shared file.
+    ///
+    /// # Errors
+    /// None for a machine that [`Config::check`] accepts.
+    pub fn header(&self) -> Result<Header, LayoutError> {
+        let node = |at: usize| Node {
+            base: self.ram_base + at as u64 * self.node_bytes,
+            bytes: self.node_bytes,
+            harts: (self.harts / self.nodes) as u64,
+        };
+        let nodes: Vec<Node> = (0..self.nodes).map(node).collect();
+        Header::new(&nodes, self.hot_queue as u64, self.cycle_ps, |from, to| self.latency(from, to))
     }
 
     /// The node of `hart`.

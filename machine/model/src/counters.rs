@@ -1,57 +1,8 @@
-//! Where the time of each hart goes: instructions and stalls per mode.
+//! Counters of all harts, before they go to the shared file.
 
 use alloc::{vec, vec::Vec};
 
-/// Number of modes.
-pub const MODES: usize = 5;
-/// Number of kinds of stall.
-pub const STALLS: usize = 5;
-
-/// Who the hart works for.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-#[repr(usize)]
-pub enum Mode {
-    /// VU.
-    GuestUser,
-    /// VS.
-    GuestKernel,
-    /// HS, and U without virtualization.
-    Monitor,
-    /// M.
-    Firmware,
-    /// Waiting for an interrupt.
-    Idle,
-}
-
-/// What a hart waits for.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-#[repr(usize)]
-pub enum Stall {
-    /// The second-level cache.
-    L2,
-    /// Memory of its own node.
-    Local,
-    /// Memory of another node.
-    Remote,
-    /// Ownership of a line that it has.
-    Upgrade,
-    /// A page walk, whatever served its reads.
-    Walk,
-}
-
-/// Counts of one mode of one hart; the same bytes are in the shared file.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-#[repr(C)]
-pub struct ModeCounters {
-    /// Instructions run.
-    pub instructions: u64,
-    /// Time, stalls included.
-    pub time_ps: u64,
-    /// Time of each [`Stall`].
-    pub stall_ps: [u64; STALLS],
-    /// Number of each [`Stall`].
-    pub stalls: [u64; STALLS],
-}
+use model_file::{MODES, Mode, ModeCounters, Stall};
 
 /// Counters of all harts.
 #[derive(Debug, Clone, PartialEq, Eq)]

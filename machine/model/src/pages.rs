@@ -2,10 +2,9 @@
 
 use alloc::{collections::VecDeque, vec, vec::Vec};
 
-use crate::Config;
+use model_file::PAGE_BYTES;
 
-/// Size of a counted page.
-pub const PAGE_BYTES: u64 = 4096;
+use crate::Config;
 
 /// A page that a node misses on often although it is another node's.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

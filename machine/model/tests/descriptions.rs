@@ -1,8 +1,7 @@
 //! Configurations and shared files that must be accepted or refused, and the counters' sums.
 
-use machine_model::layout::{HEADER_BYTES, Layout, LayoutError};
-use machine_model::{CacheShape, Clocks, Config, ConfigError, Counters, Description, Fidelity, Hierarchy, Mode, Stall};
-use proptest::prelude::*;
+use machine_model::{CacheShape, Clocks, Config, ConfigError, Counters, Description, Fidelity, Hierarchy};
+use model_file::{Header, Mode, Stall};
 
 fn flash() -> Config {
     Config::flash(8, 4, 1 << 20)
@@ -49,43 +48,25 @@ fn impossible_machines_are_refused() {
 }
 
 #[test]
-fn a_layout_survives_its_header_and_its_parts_do_not_overlap() {
-    let layout = Layout::new(&flash());
-    assert_eq!(Layout::read(&layout.header(), layout.total_bytes()), Ok(layout));
-    let counters_end = layout.counters_at(7, 4).unwrap() + 96;
-    let (queue, misses) = (layout.queue_at(0), layout.misses_at(0, 0).unwrap());
-    assert!(4096 <= layout.counters_at(0, 0).unwrap() && counters_end <= queue);
-    assert!(layout.queue_at(255) + 16 <= misses && layout.queue_at(256) == queue);
-    assert!(layout.misses_at(1023, 3).unwrap() + 4 <= layout.total_bytes());
-    assert_eq!((layout.misses_at(1024, 0), layout.misses_at(0, 4), layout.counters_at(8, 0)), (None, None, None));
-    let short = layout.total_bytes() - 1;
-    assert!(matches!(Layout::read(&layout.header(), short), Err(LayoutError::Short { .. })));
-}
-
-proptest! {
-    #[test]
-    fn a_spoilt_header_is_refused(at in 0..HEADER_BYTES, bit in 0u8..8, cut in 0..HEADER_BYTES) {
-        let layout = Layout::new(&flash());
-        let mut header = layout.header();
-        prop_assert!(Layout::read(&header[..cut], u64::MAX).is_err());
-        header[at] ^= 1 << bit;
-        // A size may change without moving the end of the file; then it must still be within the file.
-        if let Ok(other) = Layout::read(&header, layout.total_bytes()) {
-            prop_assert_eq!(other.total_bytes(), layout.total_bytes());
-        }
+fn every_accepted_machine_has_a_file() {
+    for config in [flash(), Config::two_die_server(64, 1 << 20), Config::flash(1, 1, 4096)] {
+        let header = config.header().unwrap();
+        assert_eq!(Header::decode(&header.encode(), header.file_bytes()), Ok(header));
+        assert_eq!((header.harts(), header.nodes().len()), (config.harts as u64, config.nodes));
+        assert_eq!(header.pages() * 4096, config.node_bytes * config.nodes as u64);
     }
 }
 
 #[test]
 fn time_is_the_sum_of_work_and_stalls() {
     let mut counters = Counters::new(2);
-    counters.run(1, Mode::GuestKernel, 10, 50);
-    counters.stall(1, Mode::GuestKernel, Stall::Remote, 900);
+    counters.run(1, Mode::VS, 10, 50);
+    counters.stall(1, Mode::VS, Stall::Remote, 900);
     counters.idle(1, 5);
-    let kernel = counters.of(1, Mode::GuestKernel);
+    let kernel = counters.of(1, Mode::VS);
     assert_eq!((kernel.instructions, kernel.time_ps, kernel.stall_ps[2], kernel.stalls[2]), (10, 950, 900, 1));
     assert_eq!(counters.of(1, Mode::Idle).time_ps, 5);
-    assert_eq!(counters.of(0, Mode::GuestKernel).time_ps, 0);
+    assert_eq!(counters.of(0, Mode::VS).time_ps, 0);
 }
 
 #[test]
