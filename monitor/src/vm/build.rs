@@ -16,7 +16,7 @@ use ::platform::{
     guest_tree::{CacheBlocks, Interrupts as TreeInterrupts, MmuType},
     map,
 };
-use addr::{BASE_PAGE, CpuIndex, GuestPhysAddr, NodeId, VcpuIndex, VmId};
+use addr::{BASE_PAGE, CpuIndex, GuestPhysAddr, VcpuIndex, VmId};
 use alloc::{
     sync::{Arc, Weak},
     vec::Vec,
