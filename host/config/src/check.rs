@@ -5,6 +5,7 @@ use std::collections::HashMap;
 use control::{BootConfig, DiskMode, Interrupts, MAX_DISK_NAME, SpecError, SpecProblem};
 
 use crate::machine_file::HardwareDraft;
+use crate::model::ModelError;
 use crate::plan::{Backing, Hardware, MachineInterrupts};
 use crate::problem::{Place, Report};
 use crate::reader::Section;
@@ -85,6 +86,7 @@ pub fn machine(hardware: &mut HardwareDraft, boot: &BootConfig, places: &Places,
     vm_disks(&hardware.plan, boot, places, report);
     machine_features(&hardware.plan, boot, places, report);
     memory(&hardware.plan, boot, places, report);
+    model(&hardware.plan, places, report);
     if let Err(error) = boot.validate() {
         let fallback = duplicate_vm(boot, &error).unwrap_or_default();
         places.report(report, &fallback, &error);
@@ -178,6 +180,18 @@ fn machine_features(plan: &Hardware, boot: &BootConfig, places: &Places, report:
             places.error(report, &format!("vms[{index}]"), message, help);
         }
     }
+}
+
+fn model(plan: &Hardware, places: &Places, report: &Report) {
+    let Some(Err(error)) = plan.model.as_ref().map(|model| model.describe(plan)) else { return };
+    let (path, help) = match &error {
+        ModelError::Uneven { node, .. } => (format!("node[{node}]"), None),
+        ModelError::NotTwoDies { .. } => ("model.preset".into(), Some("say preset = \"flash\", or give it 2 nodes")),
+        ModelError::NotSquare { .. } => ("model.latency_ns".into(), None),
+        ModelError::TwoClocks => ("model".into(), Some("leave icount out")),
+        ModelError::Machine(_) => ("model".into(), None),
+    };
+    places.error(report, &path, error.to_string(), help.map(str::to_owned));
 }
 
 /// Memory is given on demand, so that more may be promised than there is; that is worth a word.

@@ -2,6 +2,7 @@
 //!
 //! # Key types
 //! - [`Loader`]: where to look for files; [`Loader::load`] reads a machine, [`Loader::load_vm`] a single VM.
+//! - [`ModelPlan`]: the model that the machine runs with, turned into what the model's plugin is told.
 //! - [`MachinePlan`]: the emulated hardware, the boot configuration and the files that the boot bundle carries.
 //! - [`ConfigError`]: every problem found, each with file, line, key, what is wrong and what would be right.
 //!
@@ -19,6 +20,9 @@
 //! [[disk]]                 # `file`, or `size_mib` for an empty one that goes with the machine
 //! name = "debian"
 //! file = "cache:debian/root.img"
+//!
+//! [model]                  # optional: caches, latencies and time of a NUMA machine; without it QEMU as it is
+//! preset = "flash"
 //!
 //! [network]
 //! uplink = true
@@ -54,6 +58,8 @@
 
 mod check;
 mod machine_file;
+mod model;
+mod model_file;
 mod modules;
 mod paths;
 mod plan;
@@ -62,6 +68,7 @@ mod reader;
 mod suggest;
 mod vm_file;
 
+pub use model::{Latency, ModelError, ModelPlan, Preset};
 pub use paths::{CACHE_VARIABLE, Loader, cache_dir};
 pub use plan::{
     Backing, DiskPlan, Hardware, ImageFormat, MachineInterrupts, MachinePlan, ModuleFile, NodePlan, VmPlan,

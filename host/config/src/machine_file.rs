@@ -7,6 +7,7 @@ use control::{BootConfig, LogLevel, MonitorOptions, Name, SubnetSpec};
 use toml::de::DeTable;
 
 use crate::check::{self, Places};
+use crate::model_file;
 use crate::modules::Modules;
 use crate::paths::Loader;
 use crate::plan::{Backing, DiskPlan, Hardware, ImageFormat, MachineInterrupts, MachinePlan, NodePlan};
@@ -102,6 +103,7 @@ fn read_hardware(loader: &Loader, top: &Section<'_>, places: &mut Places) -> Har
         disks,
         uplink,
         icount: false,
+        model: top.table("model").map(|section| model_file::read(&section, places)),
         qemu: None,
         monitor: None,
         qemu_args: Vec::new(),
@@ -134,7 +136,7 @@ fn read_machine(loader: &Loader, section: &Section<'_>, plan: &mut Hardware, pla
         (false, None) => {}
     }
     places.note("distances", section, Some("distances"));
-    plan.distances = section.matrix("distances").map(|at| at.value);
+    plan.distances = section.matrix("distances", 0..=u8::MAX).map(|at| at.value);
     plan.icount = section.boolean("icount").is_some_and(|at| at.value);
     for (key, field) in [("qemu", &mut plan.qemu), ("monitor", &mut plan.monitor)] {
         let Some(text) = section.string(key) else { continue };

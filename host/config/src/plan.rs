@@ -4,6 +4,7 @@ use std::path::PathBuf;
 
 use control::{BootConfig, Label, Name, VmSpec};
 
+use crate::model::ModelPlan;
 use crate::problem::Problem;
 
 /// What a machine file amounts to.
@@ -40,6 +41,8 @@ pub struct Hardware {
     pub uplink: bool,
     /// Whether time counts instructions (deterministic, and one host thread for all harts).
     pub icount: bool,
+    /// The model of a NUMA machine that it runs with; `None` = QEMU as it is.
+    pub model: Option<ModelPlan>,
     /// The emulator; `None` = `qemu-system-riscv64` in `PATH`.
     pub qemu: Option<PathBuf>,
     /// The monitor's image; `None` = the caller knows it.

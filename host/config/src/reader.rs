@@ -168,14 +168,22 @@ impl<'a> Section<'a> {
         Some(strings)
     }
 
-    /// A matrix of small numbers.
-    pub fn matrix(&self, key: &'static str) -> Option<At<Vec<Vec<u8>>>> {
+    /// A matrix of whole numbers in a range.
+    pub fn matrix<T>(&self, key: &'static str, range: RangeInclusive<T>) -> Option<At<Vec<Vec<T>>>>
+    where
+        T: TryFrom<i128> + PartialOrd + fmt::Display,
+    {
         let found = self.value(key)?;
-        let small = |item: &Spanned<DeValue<'_>>| u8::try_from(integer(item.get_ref())?).ok();
+        let small = |item: &Spanned<DeValue<'_>>| {
+            T::try_from(integer(item.get_ref())?).ok().filter(|number| range.contains(number))
+        };
         let row = |item: &Spanned<DeValue<'_>>| item.get_ref().as_array()?.iter().map(small).collect();
         match found.value.as_array().and_then(|rows| rows.iter().map(row).collect()) {
             Some(value) => Some(At { value, place: found.place }),
-            None => self.wrong_type(key, &found, "an array of arrays of numbers from 0 to 255"),
+            None => {
+                let wanted = format!("an array of arrays of numbers from {} to {}", range.start(), range.end());
+                self.wrong_type(key, &found, &wanted)
+            }
         }
     }
 

@@ -29,6 +29,29 @@ pub fn probe() -> Result<PathBuf, LabError> {
     built(PROBE_VARIABLE, "probe.bin")
 }
 
+/// The machine model's plugin for the emulator.
+///
+/// # Errors
+/// [`LabError::Missing`] if it has not been built.
+pub fn numa_plugin() -> Result<PathBuf, LabError> {
+    plugin("MIRRORBALL_NUMA_MODEL", machine::PLUGIN_FILE)
+}
+
+/// A plugin of the emulator: the one named by the environment, else beside this program, else built by the tree.
+///
+/// # Errors
+/// [`LabError::Missing`] if it has not been built.
+pub fn plugin(variable: &str, name: &str) -> Result<PathBuf, LabError> {
+    if let Some(path) = std::env::var_os(variable).filter(|path| !path.is_empty()) {
+        return existing(path.into(), "./x build");
+    }
+    let program = std::env::current_exe().unwrap_or_default();
+    let beside = program.ancestors().skip(1).take(3).map(|folder| folder.join(name));
+    let built = ["debug", "release"].map(|profile| target_dir().join(profile).join(name));
+    let found = beside.chain(built).find(|path| path.is_file());
+    found.ok_or(LabError::Missing { path: name.into(), maker: "./x build" })
+}
+
 /// A file of the cache, as `kernel/Image`.
 ///
 /// # Errors

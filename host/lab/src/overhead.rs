@@ -154,14 +154,7 @@ fn check(whose: &str, end: &str, console: String) -> Result<(), LabError> {
 }
 
 fn plugin() -> Result<PathBuf, LabError> {
-    const NAME: &str = "libinstruction_counter.so";
-    let named = std::env::var_os(PLUGIN_VARIABLE).map(PathBuf::from);
-    let program = std::env::current_exe().unwrap_or_default();
-    let beside = program.ancestors().skip(1).take(3).map(|folder| folder.join(NAME));
-    let target = artifacts::target_dir();
-    let built = ["debug", "release"].map(|profile| target.join(profile).join(NAME));
-    let found = named.into_iter().chain(beside).chain(built).find(|path| path.is_file());
-    found.ok_or(LabError::Missing { path: NAME.into(), maker: "./x build" })
+    artifacts::plugin(PLUGIN_VARIABLE, "libinstruction_counter.so")
 }
 
 fn compare(bare: &Counts, vm: &Counts, files: &Files) -> Vec<Figure> {

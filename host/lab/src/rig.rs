@@ -42,6 +42,7 @@ impl Rig {
             disks: Vec::new(),
             uplink: false,
             icount: false,
+            model: None,
             qemu: None,
             monitor: None,
             qemu_args: Vec::new(),
@@ -143,6 +144,7 @@ impl Rig {
         let options = LaunchOptions {
             root: RunRoot::at(dir.path().join("run")),
             monitor: Some(artifacts::monitor()?),
+            plugin: artifacts::numa_plugin().ok(),
             boot_timeout: WATCHDOG,
         };
         let machine = Machine::launch(&self.plan, &options, |_| {})?;

@@ -9,13 +9,14 @@ use std::sync::mpsc::{Receiver, Sender, channel};
 use std::thread;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use config::{Backing, MachinePlan};
+use config::{Backing, Hardware, MachinePlan};
 use control::ServerHello;
 use thiserror::Error;
 
 use crate::bundle::{BundleError, write_bundle};
 use crate::client::{Client, ClientError};
-use crate::emulator::{Emulator, EmulatorError, Process, Wiring, arguments};
+use crate::emulator::{Emulator, EmulatorError, Payload, Process, Wiring, arguments};
+use crate::model::{ModelFiles, ModelStartError, check_emulator};
 use crate::rundir::{Claim, Phase, RunDir, RunDirError, RunRoot, State};
 use crate::supervisor::{Limits, Supervisor, SupervisorError};
 
@@ -29,13 +30,15 @@ pub struct LaunchOptions {
     pub root: RunRoot,
     /// The monitor's image, where the machine file names none.
     pub monitor: Option<PathBuf>,
+    /// The machine model's plugin, for machines with a model.
+    pub plugin: Option<PathBuf>,
     /// How long the monitor may take to answer.
     pub boot_timeout: Duration,
 }
 
 impl Default for LaunchOptions {
     fn default() -> Self {
-        Self { root: RunRoot::from_env(), monitor: None, boot_timeout: Duration::from_secs(120) }
+        Self { root: RunRoot::from_env(), monitor: None, plugin: None, boot_timeout: Duration::from_secs(120) }
     }
 }
 
@@ -87,6 +90,15 @@ pub enum LaunchError {
         /// Where it was looked for.
         path: PathBuf,
     },
+    /// A file that the machine boots is not there.
+    #[error("there is no file {path}")]
+    MissingFile {
+        /// Where it was looked for.
+        path: PathBuf,
+    },
+    /// The machine model cannot be had.
+    #[error(transparent)]
+    Model(#[from] ModelStartError),
     /// A file or socket operation failed.
     #[error("{path}: {source}")]
     Io {
@@ -163,6 +175,8 @@ pub struct Machine {
     supervisor: Supervisor,
     process: Process,
     exit: Receiver<First>,
+    /// Holds the machine's RAM where the model reads it.
+    _model: Option<ModelFiles>,
     claim: Claim,
 }
 
@@ -181,13 +195,16 @@ impl Machine {
         let monitor = monitor_image(plan, options)?;
         let claim = options.root.claim(&plan.name)?;
         let dir = claim.dir().clone();
+        let model = model_files(&plan.hardware, &emulator, options.plugin.as_deref(), dir.path())?;
         on_step(Step::Bundle { bytes: write_bundle(plan, &dir.bundle())? });
-        let wiring = wiring(monitor, &dir);
-        make_scratch_disks(plan, &wiring)?;
+        let wiring = wiring(monitor, &dir, model.as_ref());
+        make_scratch_disks(&plan.hardware, &wiring)?;
         let link_listener = listen(&dir.qemu_socket())?;
         let clients = listen(&dir.control_socket())?;
         let (sender, exit) = channel();
-        let process = start_emulator(&emulator, plan, &wiring, &dir, sender.clone())?;
+        let exited = sender.clone();
+        let on_exit = move |status| drop(exited.send(First::Exited(status)));
+        let process = start_emulator(&emulator, &plan.hardware, &wiring, &dir.qemu_log(), on_exit)?;
         on_step(Step::Started { pid: process.pid() });
         let mut state = first_state(plan, process.pid());
         claim.publish(&state)?;
@@ -197,7 +214,7 @@ impl Machine {
         state.phase = Phase::Running;
         claim.publish(&state)?;
         on_step(Step::Ready { hello: supervisor.hello().clone() });
-        Ok(Self { supervisor, process, exit, claim })
+        Ok(Self { supervisor, process, exit, _model: model, claim })
     }
 
     /// Its run directory.
@@ -253,19 +270,30 @@ fn monitor_image(plan: &MachinePlan, options: &LaunchOptions) -> Result<PathBuf,
     if path.is_file() { Ok(path) } else { Err(LaunchError::MissingMonitor { path }) }
 }
 
-fn wiring(monitor: PathBuf, dir: &RunDir) -> Wiring {
+/// The files of the machine's model, if it has one; checked before anything starts.
+pub fn model_files(
+    hardware: &Hardware,
+    emulator: &Emulator,
+    plugin: Option<&Path>,
+    dir: &Path,
+) -> Result<Option<ModelFiles>, LaunchError> {
+    let Some(plan) = &hardware.model else { return Ok(None) };
+    check_emulator(emulator)?;
+    Ok(Some(ModelFiles::prepare(plan, hardware, plugin, dir)?))
+}
+
+fn wiring(monitor: PathBuf, dir: &RunDir, model: Option<&ModelFiles>) -> Wiring {
     Wiring {
-        monitor,
-        bundle: dir.bundle(),
-        control: dir.qemu_socket(),
+        payload: Payload::Monitor { image: monitor, bundle: dir.bundle(), control: dir.qemu_socket() },
         log: dir.monitor_log(),
         scratch: dir.path().to_owned(),
+        model: model.map(|files| files.wiring().clone()),
     }
 }
 
 /// Sparse files: what is never written takes no room.
-fn make_scratch_disks(plan: &MachinePlan, wiring: &Wiring) -> Result<(), LaunchError> {
-    for disk in &plan.hardware.disks {
+pub fn make_scratch_disks(hardware: &Hardware, wiring: &Wiring) -> Result<(), LaunchError> {
+    for disk in &hardware.disks {
         if let Backing::Scratch { size_mib } = disk.backing {
             let path = wiring.scratch_disk(disk);
             let made = File::create(&path).and_then(|file| file.set_len(u64::from(size_mib) << 20));
@@ -279,16 +307,16 @@ fn listen(path: &Path) -> Result<UnixListener, LaunchError> {
     UnixListener::bind(path).map_err(|source| LaunchError::Io { path: path.to_owned(), source })
 }
 
-fn start_emulator(
+/// Starts the emulator's process, with what it says in `log`.
+pub fn start_emulator(
     emulator: &Emulator,
-    plan: &MachinePlan,
+    hardware: &Hardware,
     wiring: &Wiring,
-    dir: &RunDir,
-    sender: Sender<First>,
+    log: &Path,
+    on_exit: impl FnOnce(ExitStatus) + Send + 'static,
 ) -> Result<Process, LaunchError> {
-    let arguments = arguments(&plan.hardware, wiring);
-    let on_exit = move |status| drop(sender.send(First::Exited(status)));
-    Process::start(&emulator.program, &arguments, &dir.qemu_log(), on_exit)
+    let arguments = arguments(hardware, wiring);
+    Process::start(&emulator.program, &arguments, log, on_exit)
         .map_err(|source| LaunchError::Emulator(EmulatorError::Unusable { program: emulator.program.clone(), source }))
 }
 
@@ -361,7 +389,8 @@ fn logs(dir: &RunDir) -> Logs {
     Logs { monitor: tail(&dir.monitor_log()), emulator: tail(&dir.qemu_log()), path: dir.monitor_log() }
 }
 
-fn tail(path: &Path) -> Vec<String> {
+/// The last lines of a log.
+pub fn tail(path: &Path) -> Vec<String> {
     let text = String::from_utf8_lossy(&fs::read(path).unwrap_or_default()).into_owned();
     let lines: Vec<&str> = text.lines().map(str::trim_end).filter(|line| !line.is_empty()).collect();
     lines.iter().skip(lines.len().saturating_sub(TAIL_LINES)).map(|line| (*line).to_owned()).collect()

@@ -2,6 +2,8 @@
 //!
 //! # Key types
 //! - [`Machine`]: a machine that this process started from a [`config::MachinePlan`] and supervises.
+//! - [`BareMachine`]: the same hardware under a kernel without the monitor.
+//! - [`ModelFiles`]: what a machine with a NUMA model is started with.
 //! - [`Client`]: a session with a running machine, from any process: typed calls and [`Stream`]s.
 //! - [`GuestAgent`]: commands inside a guest.
 //! - [`RunRoot`] and [`RunDir`]: where running machines are found.
@@ -17,7 +19,8 @@
 //! output and of the machine's log.
 //!
 //! # What it refuses
-//! Run directories that others could enter, a second machine of a name, emulators that are too old. Of clients:
+//! Run directories that others could enter, a second machine of a name, emulators that are too old, or whose insides the
+//! machine model does not know. Of clients:
 //! frames that are none, more than [`Limits`] allow, and reading too slowly; each costs that client its connection
 //! and nobody else anything.
 //!
@@ -28,21 +31,25 @@
 #![forbid(unsafe_code)]
 
 mod agent;
+mod bare;
 mod bundle;
 mod client;
 mod detach;
 mod emulator;
 mod launch;
+mod model;
 mod rundir;
 mod supervisor;
 mod wait;
 
 pub use agent::{AgentError, ExecResult, ExecStatus, GuestAgent, ShutdownMode};
+pub use bare::{BareBoot, BareMachine};
 pub use bundle::{BundleError, write_bundle};
 pub use client::{Client, ClientError, DEFAULT_TIMEOUT, Stream, find};
 pub use detach::{Daemon, DetachError, spawn_detached};
-pub use emulator::{Emulator, EmulatorError, MIN_VERSION, Process, Version, Wiring, arguments};
+pub use emulator::{Emulator, EmulatorError, MIN_VERSION, ModelWiring, Payload, Process, Version, Wiring, arguments};
 pub use launch::{LaunchError, LaunchOptions, Logs, Machine, Outcome, Step};
+pub use model::{MODELLED_VERSION, ModelFiles, ModelStartError, PLUGIN_FILE, RoomError};
 pub use rundir::{Claim, Phase, RUNTIME_DIR_VARIABLE, RunDir, RunDirError, RunRoot, State};
 pub use supervisor::{Limits, Supervisor, SupervisorError};
 pub use wait::{WaitError, wait_for_text, wait_for_vm};

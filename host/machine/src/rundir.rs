@@ -11,6 +11,7 @@
 //! | `qemu.log` | what the emulator itself says |
 //! | `supervisor.log` | what a detached supervisor says |
 //! | `bundle.cpio` | the boot bundle |
+//! | `model.bin`, `model.json`, `ram`, `marks.log` | see [`crate::ModelFiles`] |
 //! | `disk-*.img` | disks that go with the machine |
 
 use std::fs::{self, DirBuilder, File};

@@ -55,11 +55,10 @@ pub fn with_nodes(rig: Rig, memory: &[Range], harts: &[u32]) -> (Rig, TempDir) {
 fn dump(hardware: &Hardware, to: &Path) {
     const OF_INTEREST: [&str; 6] = ["-M", "-cpu", "-smp", "-m", "-object", "-numa"];
     let wiring = machine::Wiring {
-        monitor: "monitor".into(),
-        bundle: "bundle".into(),
-        control: "control".into(),
+        payload: machine::Payload::Linux { kernel: "kernel".into(), initrd: None, cmdline: String::new() },
         log: "log".into(),
         scratch: "scratch".into(),
+        model: None,
     };
     let words = machine::arguments(hardware, &wiring);
     let of_interest = words.windows(2).filter(|pair| OF_INTEREST.iter().any(|flag| pair[0] == *flag));

@@ -23,7 +23,12 @@ pub fn run(args: &Supervise) -> Result<(), Failure> {
     let parent = rustix::process::getppid();
     let mut plan = Loader::from_env().load(&args.file)?;
     plan.hardware.monitor = monitor_image(&args.launch, plan.hardware.monitor.take());
-    let options = LaunchOptions { root: RunRoot::from_env(), monitor: None, boot_timeout: args.launch.boot_timeout };
+    let options = LaunchOptions {
+        root: RunRoot::from_env(),
+        monitor: None,
+        plugin: lab::artifacts::numa_plugin().ok(),
+        boot_timeout: args.launch.boot_timeout,
+    };
     let machine = Machine::launch(&plan, &options, tell).map_err(|error| Failure::Other(error.to_string()))?;
     for stale in [released_path(machine.dir()), supervisor_log(machine.dir())] {
         let _ = fs::remove_file(stale);

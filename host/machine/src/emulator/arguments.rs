@@ -8,16 +8,56 @@ use config::{Backing, DiskPlan, Hardware, MachineInterrupts, NodePlan};
 /// The files and sockets that the emulator is given.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Wiring {
-    /// The monitor's image.
-    pub monitor: PathBuf,
-    /// The boot bundle.
-    pub bundle: PathBuf,
-    /// A listening socket, to which the emulator connects the control port.
-    pub control: PathBuf,
-    /// The file for the machine's own log.
+    /// What it boots.
+    pub payload: Payload,
+    /// The file for what the machine says on its serial port.
     pub log: PathBuf,
     /// The directory for disks that go with the machine; each is `disk-NAME.img`, made by the caller.
     pub scratch: PathBuf,
+    /// The model that it runs with.
+    pub model: Option<ModelWiring>,
+}
+
+/// What the firmware starts.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Payload {
+    /// The monitor.
+    Monitor {
+        /// Its image.
+        image: PathBuf,
+        /// The boot bundle.
+        bundle: PathBuf,
+        /// A listening socket, to which the emulator connects the control port.
+        control: PathBuf,
+    },
+    /// A kernel, on the bare machine.
+    Linux {
+        /// Its image.
+        kernel: PathBuf,
+        /// Its initial file system.
+        initrd: Option<PathBuf>,
+        /// Its command line.
+        cmdline: String,
+    },
+}
+
+/// The files of the machine model.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ModelWiring {
+    /// The plugin.
+    pub plugin: PathBuf,
+    /// The file that it shares with the monitor and with tools.
+    pub shared: PathBuf,
+    /// Its size: a power of two.
+    pub shared_bytes: u64,
+    /// The description of the machine.
+    pub description: PathBuf,
+    /// Where it writes a line per mark.
+    pub marks: PathBuf,
+    /// The machine's RAM: that of each node behind that of the node before.
+    pub ram: PathBuf,
+    /// Seed of the firmware's random numbers.
+    pub seed: u64,
 }
 
 impl Wiring {
@@ -34,17 +74,16 @@ pub fn arguments(hardware: &Hardware, wiring: &Wiring) -> Vec<OsString> {
     let mut line = Line::default();
     line.flag("-nodefaults").option("-display", "none").flag("-no-reboot");
     machine(&mut line, hardware);
-    nodes(&mut line, &hardware.nodes);
+    nodes(&mut line, &hardware.nodes, wiring.model.as_ref());
     distances(&mut line, hardware);
     if hardware.icount {
         line.option("-icount", "shift=0");
     }
-    line.value("-kernel", &wiring.monitor).value("-initrd", &wiring.bundle);
+    if let Some(model) = &wiring.model {
+        add_model(&mut line, model);
+    }
     line.option("-chardev", path_option("file,id=log,path=", &wiring.log)).option("-serial", "chardev:log");
-    // The emulator is the one that connects: then nobody has to wait for its socket to appear.
-    line.option("-chardev", path_option("socket,id=control,server=off,path=", &wiring.control));
-    line.option("-device", "virtio-serial-pci,id=control-bus,disable-legacy=on,max_ports=1");
-    line.option("-device", "virtconsole,bus=control-bus.0,chardev=control");
+    add_payload(&mut line, &wiring.payload);
     for (index, disk) in hardware.disks.iter().enumerate() {
         add_disk(&mut line, index, disk, wiring);
     }
@@ -70,14 +109,22 @@ fn machine(line: &mut Line, hardware: &Hardware) {
     line.option("-m", format!("{}M", hardware.memory_mib()));
 }
 
-fn nodes(line: &mut Line, nodes: &[NodePlan]) {
-    let mut first = 0;
+fn nodes(line: &mut Line, nodes: &[NodePlan], model: Option<&ModelWiring>) {
+    let (mut first, mut offset) = (0, 0);
     for (id, node) in nodes.iter().enumerate() {
         let last = first + node.harts - 1;
         let harts = if first == last { format!("{first}") } else { format!("{first}-{last}") };
-        line.option("-object", format!("memory-backend-ram,id=node{id},size={}M", node.memory_mib));
+        let size = format!("id=node{id},size={}M", node.memory_mib);
+        match model {
+            None => line.option("-object", format!("memory-backend-ram,{size}")),
+            Some(model) => {
+                let options = format!("memory-backend-file,{size},share=on,offset={offset},mem-path=");
+                line.option("-object", path_option(&options, &model.ram))
+            }
+        };
         line.option("-numa", format!("node,nodeid={id},cpus={harts},memdev=node{id}"));
         first += node.harts;
+        offset += u64::from(node.memory_mib) << 20;
     }
 }
 
@@ -86,6 +133,40 @@ fn distances(line: &mut Line, hardware: &Hardware) {
         for (to, distance) in row.iter().enumerate() {
             if from != to {
                 line.option("-numa", format!("dist,src={from},dst={to},val={distance}"));
+            }
+        }
+    }
+}
+
+/// The plugin counts time by itself, which needs one thread for all harts and a clock that nothing else moves.
+fn add_model(line: &mut Line, model: &ModelWiring) {
+    line.option("-accel", "tcg,thread=single").option("-rtc", "base=2026-01-01T00:00:00,clock=vm");
+    line.option("-seed", model.seed.to_string());
+    let mut plugin = path_option("", &model.plugin);
+    for (key, path) in
+        [("file", &model.shared), ("machine", &model.description), ("ram", &model.ram), ("marks", &model.marks)]
+    {
+        plugin.push(path_option(&format!(",{key}="), path));
+    }
+    line.option("-plugin", plugin);
+    let options = format!("memory-backend-file,id=model,share=on,size={},mem-path=", model.shared_bytes);
+    line.option("-object", path_option(&options, &model.shared));
+    line.option("-device", "ivshmem-plain,memdev=model");
+}
+
+fn add_payload(line: &mut Line, payload: &Payload) {
+    match payload {
+        Payload::Monitor { image, bundle, control } => {
+            line.value("-kernel", image).value("-initrd", bundle);
+            // The emulator is the one that connects: then nobody has to wait for its socket to appear.
+            line.option("-chardev", path_option("socket,id=control,server=off,path=", control));
+            line.option("-device", "virtio-serial-pci,id=control-bus,disable-legacy=on,max_ports=1");
+            line.option("-device", "virtconsole,bus=control-bus.0,chardev=control");
+        }
+        Payload::Linux { kernel, initrd, cmdline } => {
+            line.value("-kernel", kernel).option("-append", cmdline);
+            if let Some(initrd) = initrd {
+                line.value("-initrd", initrd);
             }
         }
     }
@@ -152,6 +233,7 @@ mod tests {
             disks: Vec::new(),
             uplink: false,
             icount: false,
+            model: None,
             qemu: None,
             monitor: None,
             qemu_args: vec!["-s".into()],
@@ -160,16 +242,23 @@ mod tests {
 
     fn wiring() -> Wiring {
         Wiring {
-            monitor: "monitor.bin".into(),
-            bundle: "bundle.cpio".into(),
-            control: "a,b/qemu.sock".into(),
+            payload: Payload::Monitor {
+                image: "monitor.bin".into(),
+                bundle: "bundle.cpio".into(),
+                control: "a,b/qemu.sock".into(),
+            },
             log: "monitor.log".into(),
             scratch: "run".into(),
+            model: None,
         }
     }
 
     fn line(hardware: &Hardware) -> String {
-        let words = arguments(hardware, &wiring());
+        line_of(hardware, &wiring())
+    }
+
+    fn line_of(hardware: &Hardware, wiring: &Wiring) -> String {
+        let words = arguments(hardware, wiring);
         words.iter().map(|word| word.to_string_lossy()).collect::<Vec<_>>().join(" ")
     }
 
@@ -210,5 +299,39 @@ mod tests {
         ] {
             assert!(line.contains(part), "{part} is not in {line}");
         }
+    }
+
+    #[test]
+    fn a_model_has_shared_memory_a_plugin_and_a_device() {
+        let model = ModelWiring {
+            plugin: "libnuma_model.so".into(),
+            shared: "a,b/model.bin".into(),
+            shared_bytes: 1 << 20,
+            description: "model.json".into(),
+            marks: "marks.jsonl".into(),
+            ram: "/proc/1/fd/3".into(),
+            seed: 5,
+        };
+        let line = line_of(&hardware(), &Wiring { model: Some(model), ..wiring() });
+        for part in [
+            "-object memory-backend-file,id=node0,size=1024M,share=on,offset=0,mem-path=/proc/1/fd/3 -numa",
+            "-object memory-backend-file,id=node1,size=512M,share=on,offset=1073741824,mem-path=/proc/1/fd/3 -numa",
+            "-accel tcg,thread=single -rtc base=2026-01-01T00:00:00,clock=vm -seed 5",
+            "-plugin libnuma_model.so,file=a,,b/model.bin,machine=model.json,ram=/proc/1/fd/3,marks=marks.jsonl",
+            "-object memory-backend-file,id=model,share=on,size=1048576,mem-path=a,,b/model.bin",
+            "-device ivshmem-plain,memdev=model",
+        ] {
+            assert!(line.contains(part), "{part} is not in {line}");
+        }
+        assert!(!line.contains("memory-backend-ram"));
+    }
+
+    #[test]
+    fn a_bare_kernel_has_no_control_port() {
+        let payload =
+            Payload::Linux { kernel: "Image".into(), initrd: Some("root.cpio".into()), cmdline: "quiet a=b".into() };
+        let line = line_of(&hardware(), &Wiring { payload, ..wiring() });
+        assert!(line.contains("-kernel Image -append quiet a=b -initrd root.cpio"), "{line}");
+        assert!(!line.contains("control") && !line.contains("virtconsole"));
     }
 }

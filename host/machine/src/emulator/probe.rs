@@ -73,6 +73,18 @@ pub enum EmulatorError {
         /// Its version.
         version: Version,
     },
+    /// It is not the one whose insides the machine model's plugin knows.
+    #[error(
+        "{program} is version {version}, and the machine model knows only {}.{}: run `./x setup`, name another with \
+         `qemu = ...`, or leave out [model]",
+        crate::model::MODELLED_VERSION.0, crate::model::MODELLED_VERSION.1
+    )]
+    NotModelled {
+        /// The program.
+        program: PathBuf,
+        /// Its version.
+        version: Version,
+    },
     /// It does not say what it is.
     #[error("{program} is no QEMU: it says {answer:?}")]
     Unknown {

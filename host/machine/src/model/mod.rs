@@ -1,0 +1,156 @@
+//! What a modelled machine is started with: the plugin, the file that it shares with monitor and tools, and guest RAM
+//! that the plugin can read.
+//!
+//! | file | what |
+//! | --- | --- |
+//! | `model.bin` | shared by plugin, monitor (as a PCI device) and tools; see the crate of its layout |
+//! | `model.json` | the machine, for the plugin: [`machine_model::Description`] |
+//! | `ram` | a link to the machine's RAM, one file without a name that goes when the last process that has it ends |
+//! | `marks.log` | a line of JSON per mark that a program on the machine has set |
+
+mod room;
+
+use std::fs::{self, File};
+use std::io::{self, Write};
+use std::os::fd::{AsRawFd, OwnedFd};
+use std::os::unix::fs::symlink;
+use std::path::{Path, PathBuf};
+
+use config::{Hardware, ModelError, ModelPlan};
+use machine_model::Description;
+use machine_model::layout::Layout;
+use rustix::fs::{MemfdFlags, ftruncate, memfd_create};
+use thiserror::Error;
+
+use crate::emulator::{Emulator, EmulatorError, ModelWiring};
+pub use room::RoomError;
+
+/// The plugin's file.
+pub const PLUGIN_FILE: &str = "libnuma_model.so";
+/// The version of the emulator that the plugin knows: it reaches into its clock, so a near one will not do. The plugin
+/// looks at the very build.
+pub const MODELLED_VERSION: (u32, u32) = (10, 0);
+
+/// Why a machine cannot be started with the model.
+#[derive(Debug, Error)]
+pub enum ModelStartError {
+    /// The plugin was not found.
+    #[error("the machine model's plugin {PLUGIN_FILE} is not built: run `./x build`, or leave out [model]")]
+    NoPlugin,
+    /// It is not where it was said to be.
+    #[error("there is no plugin {path}: run `./x build`, or leave out [model]")]
+    MissingPlugin {
+        /// Where it was looked for.
+        path: PathBuf,
+    },
+    /// The machine cannot be modelled.
+    #[error("this machine cannot be modelled: {0}")]
+    Machine(#[from] ModelError),
+    /// There is no room for the shared file.
+    #[error(transparent)]
+    Room(#[from] RoomError),
+    /// A file operation failed.
+    #[error("{path}: {source}")]
+    Io {
+        /// Where.
+        path: PathBuf,
+        /// Why.
+        source: io::Error,
+    },
+}
+
+/// The files of a modelled machine. RAM lives as long as this, or as the emulator.
+#[derive(Debug)]
+pub struct ModelFiles {
+    wiring: ModelWiring,
+    _ram: OwnedFd,
+}
+
+impl ModelFiles {
+    /// The shared file in a machine's directory.
+    #[must_use]
+    pub fn shared_file(dir: &Path) -> PathBuf {
+        dir.join("model.bin")
+    }
+
+    /// The lines that marks leave, in a machine's directory.
+    #[must_use]
+    pub fn marks(dir: &Path) -> PathBuf {
+        dir.join("marks.log")
+    }
+
+    /// Makes the files of this machine in `dir`.
+    ///
+    /// # Errors
+    /// Says what is missing, and what to do.
+    pub fn prepare(
+        plan: &ModelPlan,
+        hardware: &Hardware,
+        plugin: Option<&Path>,
+        dir: &Path,
+    ) -> Result<Self, ModelStartError> {
+        let description = plan.describe(hardware)?;
+        let plugin = plugin.ok_or(ModelStartError::NoPlugin)?.to_owned();
+        if !plugin.is_file() {
+            return Err(ModelStartError::MissingPlugin { path: plugin });
+        }
+        let shared = Self::shared_file(dir);
+        let shared_bytes = shared_bytes(&description);
+        room::reserve(&shared, shared_bytes)?;
+        let text = dir.join("model.json");
+        write(&text, &serde_json::to_vec_pretty(&description).unwrap_or_default())?;
+        let marks = Self::marks(dir);
+        write(&marks, b"")?;
+        let (ram, ram_path) = make_ram(hardware, dir)?;
+        let wiring = ModelWiring {
+            plugin,
+            shared,
+            shared_bytes,
+            description: text,
+            marks,
+            ram: ram_path,
+            seed: description.seed,
+        };
+        Ok(Self { wiring, _ram: ram })
+    }
+
+    /// How the emulator is told.
+    #[must_use]
+    pub const fn wiring(&self) -> &ModelWiring {
+        &self.wiring
+    }
+}
+
+/// Refuses an emulator that the plugin does not know.
+///
+/// # Errors
+/// [`EmulatorError::NotModelled`].
+pub fn check_emulator(emulator: &Emulator) -> Result<(), EmulatorError> {
+    let version = emulator.version;
+    if (version.major, version.minor) == MODELLED_VERSION {
+        return Ok(());
+    }
+    Err(EmulatorError::NotModelled { program: emulator.program.clone(), version })
+}
+
+/// A power of two, as the size of a PCI region is.
+fn shared_bytes(description: &Description) -> u64 {
+    Layout::new(&description.machine).total_bytes().next_power_of_two()
+}
+
+/// RAM without a name: no file system can be too full for it, and nothing is left behind however the machine ends.
+fn make_ram(hardware: &Hardware, dir: &Path) -> Result<(OwnedFd, PathBuf), ModelStartError> {
+    let link = dir.join("ram");
+    let failed = |source: io::Error| ModelStartError::Io { path: link.clone(), source };
+    let ram = memfd_create("mirrorball-ram", MemfdFlags::CLOEXEC).map_err(|error| failed(error.into()))?;
+    ftruncate(&ram, hardware.memory_mib() << 20).map_err(|error| failed(error.into()))?;
+    let path = PathBuf::from(format!("/proc/{}/fd/{}", std::process::id(), ram.as_raw_fd()));
+    let _ = fs::remove_file(&link);
+    symlink(&path, &link).map_err(failed)?;
+    Ok((ram, path))
+}
+
+fn write(path: &Path, content: &[u8]) -> Result<(), ModelStartError> {
+    let written = File::create(path).and_then(|mut file| file.write_all(content));
+    written.map_err(|source| ModelStartError::Io { path: path.to_owned(), source })
+}
