@@ -17,8 +17,7 @@ use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
 
 use config::{Hardware, ModelError, ModelPlan};
-use machine_model::Description;
-use machine_model::layout::Layout;
+use model_file::LayoutError;
 use rustix::fs::{MemfdFlags, ftruncate, memfd_create};
 use thiserror::Error;
 
@@ -46,6 +45,9 @@ pub enum ModelStartError {
     /// The machine cannot be modelled.
     #[error("this machine cannot be modelled: {0}")]
     Machine(#[from] ModelError),
+    /// The shared file has no place for this machine.
+    #[error("this machine cannot be modelled: {0}")]
+    Layout(#[from] LayoutError),
     /// There is no room for the shared file.
     #[error(transparent)]
     Room(#[from] RoomError),
@@ -95,7 +97,7 @@ impl ModelFiles {
             return Err(ModelStartError::MissingPlugin { path: plugin });
         }
         let shared = Self::shared_file(dir);
-        let shared_bytes = shared_bytes(&description);
+        let shared_bytes = description.machine.header()?.file_bytes();
         room::reserve(&shared, shared_bytes)?;
         let text = dir.join("model.json");
         write(&text, &serde_json::to_vec_pretty(&description).unwrap_or_default())?;
@@ -131,11 +133,6 @@ pub fn check_emulator(emulator: &Emulator) -> Result<(), EmulatorError> {
         return Ok(());
     }
     Err(EmulatorError::NotModelled { program: emulator.program.clone(), version })
-}
-
-/// A power of two, as the size of a PCI region is.
-fn shared_bytes(description: &Description) -> u64 {
-    Layout::new(&description.machine).total_bytes().next_power_of_two()
 }
 
 /// RAM without a name: no file system can be too full for it, and nothing is left behind however the machine ends.
