@@ -276,3 +276,82 @@ fn completions_are_printed() {
         assert!(done.out().contains("mirrorball") && done.out().contains("console"), "{shell}");
     }
 }
+
+/// A shared file of two nodes of one hart, with a few counts, as the machine model's plugin writes it.
+fn write_model(path: &Path) {
+    use model_file::{Header, Mode, ModeCounters, Node, Stall, at};
+    let node = |at: u64| Node { base: 0x8000_0000 + (at << 20), bytes: 1 << 20, harts: 1 };
+    let latency = |from, to| if from == to { 300_000 } else { 900_000 };
+    let header = Header::new(&[node(0), node(1)], 16, 5000, latency).expect("it is good");
+    let mut bytes = vec![0; usize::try_from(header.file_bytes()).expect("it is small")];
+    let mut put = |offset: u64, content: &[u8]| {
+        let offset = usize::try_from(offset).expect("it is small");
+        bytes[offset..offset + content.len()].copy_from_slice(content);
+    };
+    put(0, &header.encode());
+    put(at::IS_ON, &1_u64.to_le_bytes());
+    put(at::NOW, &1_500_000_000_000_u64.to_le_bytes());
+    put(header.clock_at(1).expect("it is there") + 16, &1_u64.to_le_bytes());
+    let mut counters = ModeCounters { instructions: 1234, time_ps: 2_000_000_000, ..ModeCounters::default() };
+    counters.stalls[Stall::Remote as usize] = 30;
+    counters.stall_ps[Stall::Remote as usize] = 27_000_000;
+    counters.stalls[Stall::Local as usize] = 10;
+    put(header.counters_at(1, Mode::VS as usize).expect("it is there"), &counters.encode());
+    put(header.misses_at(3, 1).expect("it is there"), &30_u32.to_le_bytes());
+    std::fs::write(path, bytes).expect("it is writable");
+}
+
+#[test]
+fn the_model_is_shown_and_switched() {
+    let fixture = Fixture::new();
+    let done = fixture.run(&["model"]);
+    assert_eq!(done.status(), 1);
+    assert_eq!(
+        done.err(),
+        "mirrorball: machine demo runs without the machine model: give its file a section [model]\n"
+    );
+    let path = fixture.dir.path().join("demo/model.bin");
+    write_model(&path);
+    assert_eq!(
+        fixture.run(&["model"]).out(),
+        "demo  model on, 1.500000 s of machine time, switched 0 times\n\n\
+         HART  NODE  MODE          INSTRUCTIONS      TIME        L2     LOCAL    REMOTE   UPGRADE      WALK\n\
+         1        1  guest kernel         1,234  2.000 ms  0.000 ms  0.000 ms  0.027 ms  0.000 ms  0.000 ms\n\n\
+         NODE  LOCAL MISSES  REMOTE MISSES  LOCAL%  LATENCIES IN ns\n\
+         0                0              0       -  300 900\n\
+         1               10             30      25  900 300\n\n\
+         PAGE        HOME  MISSES OF EACH NODE\n\
+         0x80003000     0  0 30\n"
+    );
+    let view = fixture.run(&["model", "--json"]).json();
+    let mode = &view["harts"][1]["modes"][0];
+    assert_eq!((view["on"].as_bool(), mode["mode"].as_str()), (Some(true), Some("vs")));
+    assert_eq!((mode["stalls"][2]["kind"].as_str(), mode["stalls"][2]["count"].as_u64()), (Some("remote"), Some(30)));
+    assert_eq!(view["hottest_pages"][0]["address"].as_u64(), Some(0x8000_3000));
+    let taken = take_requests(&path, 1);
+    assert_eq!(fixture.run(&["model", "off"]).out(), "machine demo: the model is off, time has no stalls\n");
+    assert_eq!(taken.join().expect("it ended"), [model_file::Request::Off as u64]);
+    assert_eq!(fixture.run(&["model", "maybe"]).status(), 2);
+    std::fs::write(&path, vec![0; 8192]).expect("it is writable");
+    let done = fixture.run(&["model"]);
+    assert!(done.err().contains("not a file of the machine model"), "{}", done.err());
+}
+
+/// Takes so many requests, as the plugin does.
+fn take_requests(path: &Path, count: usize) -> std::thread::JoinHandle<Vec<u64>> {
+    use std::os::unix::fs::FileExt;
+    let file = std::fs::OpenOptions::new().read(true).write(true).open(path).expect("it was made");
+    std::thread::spawn(move || {
+        let mut taken = Vec::new();
+        while taken.len() < count {
+            let mut word = [0; 8];
+            file.read_exact_at(&mut word, model_file::at::REQUEST).expect("it is there");
+            if word != [0; 8] {
+                taken.push(u64::from_le_bytes(word));
+                file.write_all_at(&[0; 8], model_file::at::REQUEST).expect("it is there");
+            }
+            std::thread::yield_now();
+        }
+        taken
+    })
+}

@@ -3,7 +3,7 @@
 //! # Key types
 //! - [`Machine`]: a machine that this process started from a [`config::MachinePlan`] and supervises.
 //! - [`BareMachine`]: the same hardware under a kernel without the monitor.
-//! - [`ModelFiles`]: what a machine with a NUMA model is started with.
+//! - [`ModelFiles`]: what a machine with a NUMA model is started with; [`SharedModel`]: a look at it while it runs.
 //! - [`Client`]: a session with a running machine, from any process: typed calls and [`Stream`]s.
 //! - [`GuestAgent`]: commands inside a guest.
 //! - [`RunRoot`] and [`RunDir`]: where running machines are found.
@@ -49,7 +49,10 @@ pub use client::{Client, ClientError, DEFAULT_TIMEOUT, Stream, find};
 pub use detach::{Daemon, DetachError, spawn_detached};
 pub use emulator::{Emulator, EmulatorError, MIN_VERSION, ModelWiring, Payload, Process, Version, Wiring, arguments};
 pub use launch::{LaunchError, LaunchOptions, Logs, Machine, Outcome, Step};
-pub use model::{MODELLED_VERSION, ModelFiles, ModelStartError, PLUGIN_FILE, RoomError};
+pub use model::{
+    HartState, MODELLED_VERSION, ModelFiles, ModelStartError, ModelState, PLUGIN_FILE, PageMisses, RoomError,
+    SharedError, SharedModel,
+};
 pub use rundir::{Claim, Phase, RUNTIME_DIR_VARIABLE, RunDir, RunDirError, RunRoot, State};
 pub use supervisor::{Limits, Supervisor, SupervisorError};
 pub use wait::{WaitError, wait_for_text, wait_for_vm};

@@ -100,6 +100,15 @@ Examples:
   mirrorball trace web --vcpu 0 -n 10
   mirrorball trace web --json | jq '.[].exits[-1]'";
 
+pub const MODEL: &str = "\
+For machines whose file has a section [model]. Times are the machine's own. Misses are those of each node's harts on \
+memory of their own node and of others; pages are those that other nodes miss on most.
+
+Examples:
+  mirrorball model
+  mirrorball model off
+  mirrorball model --json | jq '.nodes[] | {id, local_misses, remote_misses}'";
+
 pub const CONSOLE: &str = "\
 Output that the monitor has kept is printed first. On a terminal, keys go to the guest as they are, and the escape \
 key (Ctrl-] unless --escape says otherwise) detaches; the VM goes on. Otherwise standard input is sent to the guest, \

@@ -62,6 +62,9 @@ pub enum Command {
     /// Print the latest exits of a VM's vCPUs
     #[command(after_help = help::TRACE)]
     Trace(Trace),
+    /// Show what the NUMA model of the machine has counted, or switch it
+    #[command(after_help = help::MODEL)]
+    Model(Model),
     /// Use the console of a VM
     #[command(after_help = help::CONSOLE)]
     Console(Console),
@@ -210,6 +213,30 @@ pub struct Trace {
     pub last: Option<usize>,
     #[command(flatten)]
     pub json: Json,
+}
+
+/// `model`.
+#[derive(Args, Debug)]
+pub struct Model {
+    /// Switch the model on or off, or zero the miss counters of all pages
+    #[arg(value_name = "ACTION")]
+    pub action: Option<ModelAction>,
+    /// Show so many of the pages with the most remote misses
+    #[arg(long, value_name = "N", default_value = "10")]
+    pub pages: usize,
+    #[command(flatten)]
+    pub json: Json,
+}
+
+/// What is asked of the model.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum ModelAction {
+    /// Caches, latencies and page walks count
+    On,
+    /// Plain speed
+    Off,
+    /// Zero the pages' miss counters
+    Reset,
 }
 
 /// `console`.

@@ -8,6 +8,7 @@ mod exec;
 mod info;
 mod launch;
 mod ls;
+mod model;
 mod put;
 mod run;
 mod shutdown;
@@ -66,6 +67,7 @@ pub fn run(arguments: Arguments) -> Result<ExitCode, Failure> {
         Command::Stats(args) => stats::run(&context, &args),
         Command::Events(args) => events::run(&context, &args),
         Command::Trace(args) => trace::run(&context, &args),
+        Command::Model(args) => model::run(&context, &args),
         Command::Create(args) => vm::create(&context, &args),
         Command::Start(args) => vm::start(&context, &args.vm),
         Command::Stop(args) => vm::stop(&context, &args),

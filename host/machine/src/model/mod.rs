@@ -9,6 +9,7 @@
 //! | `marks.log` | a line of JSON per mark that a program on the machine has set |
 
 mod room;
+mod shared;
 
 use std::fs::{self, File};
 use std::io::{self, Write};
@@ -23,6 +24,7 @@ use thiserror::Error;
 
 use crate::emulator::{Emulator, EmulatorError, ModelWiring};
 pub use room::RoomError;
+pub use shared::{HartState, ModelState, PageMisses, SharedError, SharedModel};
 
 /// The plugin's file.
 pub const PLUGIN_FILE: &str = "libnuma_model.so";
