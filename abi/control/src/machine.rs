@@ -107,6 +107,13 @@ pub enum DeviceKind {
     Entropy,
     /// An IOMMU.
     Iommu,
+    /// Miss counters for every page and node, as a machine model has them.
+    MissCounters {
+        /// Version of their layout.
+        layout: u32,
+        /// Number of pages that are counted.
+        pages: u64,
+    },
 }
 
 /// What runs in M-mode.

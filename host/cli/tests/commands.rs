@@ -109,7 +109,9 @@ fn data_comes_as_text_and_json() {
     assert!(fixture.run(&["stats", "--rates", "100ms"]).out().contains("HART"));
     let info = fixture.run(&["info", "--json"]).json();
     assert_eq!((info["sbi_version"].as_str(), info["firmware"].as_str()), (Some("2.0"), Some("OpenSBI 1.5")));
-    assert!(fixture.run(&["info"]).out().contains("sv39x4"));
+    assert_eq!(info["miss_counters"]["pages"].as_u64(), Some(524_288));
+    let text = fixture.run(&["info"]).out();
+    assert!(text.contains("sv39x4") && text.contains("model file version 2, misses on 524,288 pages"), "{text}");
     assert!(fixture.run(&["version"]).out().contains("monitor 0.1.0 (fake)"));
 }
 

@@ -13,6 +13,7 @@
 //! | `storms` | lives that change faster than guests get to run |
 //! | `disks` | partitions, and who may write them |
 //! | `machines` | the largest machine, uneven ones, holes in memory |
+//! | `counters` | miss counters as a device, and nonsense in their place |
 //! | `linux` | Debian's kernel to user space, on all shapes; overcommitted |
 //! | `system` | whole Debian: U-Boot, persistent disks, partitions, networks, orderly ends |
 //!

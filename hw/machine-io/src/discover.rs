@@ -1,4 +1,4 @@
-//! Finding the machine's virtio devices, wherever they are.
+//! Finding the machine's devices, wherever they are.
 //
 // UNSAFETY: a virtio-mmio slot is registers at an address that only the machine's description vouches for.
 #![expect(unsafe_code)]
@@ -13,7 +13,7 @@ use virtio_drivers::transport::{
     mmio::{MmioError, MmioTransport},
 };
 
-use crate::{error::IoError, pci, platform::Platform};
+use crate::{counters::MissCounters, error::IoError, pci, platform::Platform};
 
 /// Where a device sits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -97,22 +97,33 @@ pub struct Trouble {
     pub error: IoError,
 }
 
-/// Finds all virtio devices of the machine, on MMIO by address, then on PCI Express by number; and makes them ready
-/// for drivers. Call once: a second driver for a device would disturb the first.
+/// What there is.
+#[derive(Default)]
+pub struct Discovered {
+    /// Virtio devices, on MMIO by address, then on PCI Express by number.
+    pub virtio: Vec<Found>,
+    /// The machine's miss counters.
+    pub counters: Option<MissCounters>,
+    /// Devices that cannot be used.
+    pub troubles: Vec<Trouble>,
+}
+
+/// Finds all devices of the machine and makes them ready for drivers. Call once: a second driver for a device would
+/// disturb the first.
 #[must_use]
-pub fn discover<P: Platform>(machine: &MachineDescription) -> (Vec<Found>, Vec<Trouble>) {
-    let (mut found, mut troubles) = (Vec::new(), Vec::new());
+pub fn discover<P: Platform>(machine: &MachineDescription) -> Discovered {
+    let mut all = Discovered::default();
     for slot in &machine.virtio_mmio {
         let place = Place::Mmio { address: slot.registers.start() };
         match open_slot::<P>(slot) {
-            Ok(transport) => found.extend(transport.map(|transport| Found::new(transport, place, slot.interrupt))),
-            Err(error) => troubles.push(Trouble { place, error }),
+            Ok(transport) => all.virtio.extend(transport.map(|transport| Found::new(transport, place, slot.interrupt))),
+            Err(error) => all.troubles.push(Trouble { place, error }),
         }
     }
     for host in &machine.pcie {
-        pci::discover::<P>(host, &mut found, &mut troubles);
+        pci::discover::<P>(host, &mut all);
     }
-    (found, troubles)
+    all
 }
 
 /// The device in a slot; `None` if the slot is empty.

@@ -2,6 +2,7 @@
 
 use core::fmt;
 
+use crate::counters::CountersError;
 use addr::MachineAddr;
 use virtio_drivers::{
     Error as TransportError,
@@ -74,6 +75,8 @@ pub enum IoError {
         /// Its size.
         bytes: u64,
     },
+    /// Shared memory that holds no miss counters.
+    Counters(CountersError),
     /// The platform cannot map device registers.
     NotMapped {
         /// First address.
@@ -115,6 +118,7 @@ impl fmt::Display for IoError {
             Self::Mmio(why) => write!(f, "virtio-mmio: {why}"),
             Self::Pci(why) => write!(f, "virtio on PCI: {why}"),
             Self::NoRoomForBar { bar, bytes } => write!(f, "no window has {bytes:#x} bytes for BAR {bar}"),
+            Self::Counters(why) => why.fmt(f),
             Self::NotMapped { address } => write!(f, "cannot map device registers at {address:?}"),
         }
     }

@@ -1,8 +1,8 @@
 //! The machine's own devices: disks, network interfaces, the control port and entropy, all virtio, on PCI Express or
-//! MMIO.
+//! MMIO; and miss counters, which are shared memory on PCI Express.
 //!
 //! # Key types
-//! [`discover`] finds every virtio device that the machine's description leads to: it looks into virtio-mmio slots,
+//! [`discover`] finds every device that the machine's description leads to: it looks into virtio-mmio slots,
 //! walks PCI root buses, gives BARs addresses and follows interrupt pins to their controller's source. Each [`Found`]
 //! device then becomes a [`MachineDisk`], a [`MachineNic`] or a [`ControlPort`], or gives [`read_entropy`] its bytes. What
 //! they need from the monitor is a [`Platform`]: contiguous memory, and mappings of device registers.
@@ -30,6 +30,7 @@
 extern crate alloc;
 
 mod control;
+mod counters;
 mod device;
 mod discover;
 mod disk;
@@ -42,7 +43,8 @@ mod platform;
 mod ring;
 
 pub use control::ControlPort;
-pub use discover::{Found, Place, Trouble, discover};
+pub use counters::{CountersError, MissCounters, MissedPage};
+pub use discover::{Discovered, Found, Place, Trouble, discover};
 pub use disk::{Completion, DiskFault, MAX_SEGMENTS, MachineDisk, SECTOR_BYTES, Segment};
 pub use entropy::read_entropy;
 pub use error::{DeviceFault, IoError};

@@ -1,6 +1,6 @@
-//! A host bridge: finding virtio functions on its root bus and giving their BARs addresses.
+//! A host bridge: finding virtio functions and miss counters on its root bus and giving their BARs addresses.
 //!
-//! Firmware such as OpenSBI leaves PCI as it came out of reset. Only virtio functions are set up; what firmware did
+//! Firmware such as OpenSBI leaves PCI as it came out of reset. Only those functions are set up; what firmware did
 //! configure keeps its place. Buses behind bridges are not looked at.
 //
 // UNSAFETY: configuration space is mapped here, and the bus iterator of `virtio-drivers` wants a second handle on it.
@@ -13,13 +13,14 @@ use intc::{MmioRegion, Registers};
 use machine_tree::{AddressRange, PciSpace, PciWindow, PcieHost};
 use virtio_drivers::transport::pci::{
     PciTransport, VirtioPciError,
-    bus::{BarInfo, Command, ConfigurationAccess, DeviceFunction, MemoryBarType, PciRoot},
+    bus::{BarInfo, Command, ConfigurationAccess, DeviceFunction, DeviceFunctionInfo, MemoryBarType, PciRoot},
     virtio_device_type,
 };
 
 use crate::{
     Found, Place,
-    discover::Trouble,
+    counters::{CountersError, MissCounters},
+    discover::{Discovered, Trouble},
     error::IoError,
     platform::{Platform, PlatformHal},
 };
@@ -62,11 +63,11 @@ impl ConfigurationAccess for Ecam {
     }
 }
 
-/// Finds the virtio functions of a host bridge and makes them ready.
-pub(crate) fn discover<P: Platform>(host: &PcieHost, found: &mut Vec<Found>, troubles: &mut Vec<Trouble>) {
+/// Finds the functions of a host bridge that there are drivers for, and makes them ready.
+pub(crate) fn discover<P: Platform>(host: &PcieHost, all: &mut Discovered) {
     let Some(base) = P::map_device(host.ecam) else {
         let error = IoError::NotMapped { address: host.ecam.start() };
-        troubles.push(Trouble { place: Place::PciHost { ecam: host.ecam.start() }, error });
+        all.troubles.push(Trouble { place: Place::PciHost { ecam: host.ecam.start() }, error });
         return;
     };
     let bytes = usize::try_from(host.ecam.bytes()).unwrap_or(usize::MAX);
@@ -82,27 +83,73 @@ pub(crate) fn discover<P: Platform>(host: &PcieHost, found: &mut Vec<Found>, tro
         windows.keep_configured(&mut root, *function);
     }
     for (function, info) in &functions {
+        let place = Place::Pci { bus: function.bus, device: function.device, function: function.function };
+        if is_counters(info) && all.counters.is_none() {
+            match set_up_counters::<P>(&mut root, *function, &mut windows, place) {
+                Ok(counters) => all.counters = Some(counters),
+                Err(error) => all.troubles.push(Trouble { place, error }),
+            }
+        }
         if virtio_device_type(info).is_none() {
             continue;
         }
-        let place = Place::Pci { bus: function.bus, device: function.device, function: function.function };
         match set_up::<P>(&mut root, *function, &mut windows) {
             Ok(transport) => {
                 let pin = (ecam.read_word(*function, INTERRUPT_REGISTER) >> 8) as u8;
                 let interrupt = host.interrupt(function.device, function.function, pin);
-                found.push(Found::new(transport.into(), place, interrupt));
+                all.virtio.push(Found::new(transport.into(), place, interrupt));
             }
-            Err(error) => troubles.push(Trouble { place, error }),
+            Err(error) => all.troubles.push(Trouble { place, error }),
         }
     }
 }
 
-/// Gives a function's memory BARs addresses, lets it work, and wraps it up.
+fn is_counters(info: &DeviceFunctionInfo) -> bool {
+    (info.vendor_id, info.device_id) == (model_file::PCI_VENDOR, model_file::PCI_DEVICE)
+}
+
+/// Makes a virtio function ready and wraps it up.
 fn set_up<P: Platform>(
     root: &mut PciRoot<Ecam>,
     function: DeviceFunction,
     windows: &mut Windows,
 ) -> Result<PciTransport, IoError> {
+    place_bars::<P>(root, function, windows)?;
+    root.set_command(function, Command::MEMORY_SPACE | Command::BUS_MASTER);
+    PciTransport::new::<PlatformHal<P>, _>(root, function).map_err(IoError::Pci)
+}
+
+/// Makes a function with shared memory ready and looks whether that holds miss counters.
+fn set_up_counters<P: Platform>(
+    root: &mut PciRoot<Ecam>,
+    function: DeviceFunction,
+    windows: &mut Windows,
+    place: Place,
+) -> Result<MissCounters, IoError> {
+    place_bars::<P>(root, function, windows)?;
+    let bar = model_file::PCI_BAR;
+    let found = root.bar_info(function, bar).map_err(pci_error)?.and_then(|info| info.memory_address_size());
+    let missing = IoError::Counters(CountersError::TooSmall { bytes: 0 });
+    let (address, bytes) = found.filter(|(_, bytes)| *bytes > 0).ok_or(missing)?;
+    let range = AddressRange::new(MachineAddr::new(address), bytes);
+    let base = range.and_then(P::map_device).ok_or(IoError::NotMapped { address: MachineAddr::new(address) })?;
+    root.set_command(function, Command::MEMORY_SPACE);
+    let bytes = usize::try_from(bytes).unwrap_or(usize::MAX);
+    // SAFETY: 1. `Platform::map_device` promises a mapping of the whole range for ever; a BAR's address is aligned to its
+    // size. 2. The function is no bus master, so it writes no memory at all.
+    let memory = unsafe { MmioRegion::new(base.as_ptr().expose_provenance(), bytes) };
+    MissCounters::new(memory, place).map_err(|why| {
+        root.set_command(function, Command::empty());
+        IoError::Counters(why)
+    })
+}
+
+/// Gives a function's memory BARs addresses.
+fn place_bars<P: Platform>(
+    root: &mut PciRoot<Ecam>,
+    function: DeviceFunction,
+    windows: &mut Windows,
+) -> Result<(), IoError> {
     root.set_command(function, Command::empty());
     let bars = root.bars(function).map_err(pci_error)?;
     for (bar, info) in (0..).zip(bars) {
@@ -117,8 +164,7 @@ fn set_up<P: Platform>(
             _ => root.set_bar_64(function, bar, address),
         }
     }
-    root.set_command(function, Command::MEMORY_SPACE | Command::BUS_MASTER);
-    PciTransport::new::<PlatformHal<P>, _>(root, function).map_err(IoError::Pci)
+    Ok(())
 }
 
 fn pci_error(error: virtio_drivers::transport::pci::bus::PciError) -> IoError {

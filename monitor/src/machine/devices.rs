@@ -9,12 +9,17 @@ use addr::{CpuIndex, MachineAddr, PageSize};
 use alloc::vec::Vec;
 use control::{DeviceInfo, DeviceKind};
 use core::ptr::NonNull;
-use machine_io::{ControlPort, DeviceType, Found, IoError, MachineDisk, MachineNic, Platform};
+use machine_io::{
+    ControlPort, DeviceType, Discovered, Found, IoError, MachineDisk, MachineNic, MissCounters, Platform,
+};
 use machine_tree::{AddressRange, InterruptSource, MachineDescription};
 use spin::{Mutex, Once};
 
 /// The hart that takes the devices' interrupts.
 const IO_HART: CpuIndex = CpuIndex(0);
+
+/// Version of the miss counters' layout: the only one that is taken into use.
+const LAYOUT: u32 = model_file::VERSION as u32;
 
 /// Random bytes that make guests' random numbers unpredictable.
 const GOOD_SEED_BYTES: usize = 32;
@@ -56,6 +61,8 @@ pub struct Devices {
     /// The first network interface.
     pub nic: Option<Mutex<Nic>>,
     control: Option<Mutex<ControlPort<DirectPlatform>>>,
+    /// Miss counters, where the machine has them: one source of what placement is decided on. Nothing else may need them.
+    pub counters: Option<Mutex<MissCounters>>,
 }
 
 static DEVICES: Once<Devices> = Once::new();
@@ -68,11 +75,14 @@ pub fn all() -> &'static Devices {
 
 /// Finds the devices and routes their interrupts.
 pub fn discover(description: &MachineDescription, controllers: &mut Controllers) {
-    let (found, troubles) = machine_io::discover::<DirectPlatform>(description);
+    let Discovered { virtio: found, counters, troubles } = machine_io::discover::<DirectPlatform>(description);
     for trouble in troubles {
         log::warn!("device at {}: {}", trouble.place, trouble.error);
     }
-    let mut devices = Devices { disks: Vec::new(), nic: None, control: None };
+    if let Some(counters) = &counters {
+        log::info!("miss counters at {}: layout {}, {} pages", counters.place(), LAYOUT, counters.pages());
+    }
+    let mut devices = Devices { disks: Vec::new(), nic: None, control: None, counters: counters.map(Mutex::new) };
     let mut entropy_bytes = description.chosen.rng_seed.len();
     for device in found {
         let (place, interrupt) = (device.place(), device.interrupt());
@@ -147,7 +157,11 @@ impl Devices {
         let disks = self.disks.iter().map(|disk| info(DeviceKind::Disk, disk.lock().place()));
         let nic = self.nic.iter().map(|nic| info(DeviceKind::Network, nic.lock().place()));
         let port = self.control.iter().map(|port| info(DeviceKind::ControlPort, port.lock().place()));
-        disks.chain(nic).chain(port).collect()
+        let counters = self.counters.iter().map(|counters| {
+            let counters = counters.lock();
+            info(DeviceKind::MissCounters { layout: LAYOUT, pages: counters.pages() }, counters.place())
+        });
+        disks.chain(nic).chain(port).chain(counters).collect()
     }
 }
 

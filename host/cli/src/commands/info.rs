@@ -15,6 +15,10 @@ pub fn run(context: &Context, json: bool) -> Result<(), Failure> {
     output.line(format!("monitor     {}, {}, {} VMID bits", view.monitor_version, view.gstage_mode, view.vmid_bits))?;
     output.line(format!("firmware    {}, SBI {}", view.firmware, view.sbi_version))?;
     output.line(format!("interrupts  {}", view.interrupts))?;
+    if let Some(counters) = view.miss_counters {
+        let pages = units::count(counters.pages);
+        output.line(format!("counters    model file version {}, misses on {pages} pages", counters.layout))?;
+    }
     for table in [nodes(&view), harts(&view), disks(&view), devices(&view), modules(&view)] {
         if !table.is_empty() {
             output.line("")?;

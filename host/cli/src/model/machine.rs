@@ -106,6 +106,8 @@ pub struct InfoView {
     pub disks: Vec<InfoDisk>,
     /// Its other devices.
     pub devices: Vec<InfoDevice>,
+    /// Its miss counters.
+    pub miss_counters: Option<InfoCounters>,
     /// Modules that VMs can boot.
     pub modules: Vec<InfoModule>,
 }
@@ -145,6 +147,13 @@ pub struct InfoDevice {
     pub kind: &'static str,
     pub location: String,
     pub node: Option<u8>,
+}
+
+/// Miss counters of [`InfoView`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+pub struct InfoCounters {
+    pub layout: u32,
+    pub pages: u64,
 }
 
 /// A module of [`InfoView`].
@@ -256,6 +265,7 @@ impl From<&MachineInfo> for InfoView {
             harts: info.harts.iter().map(InfoHart::from).collect(),
             disks: info.disks.iter().map(InfoDisk::from).collect(),
             devices: info.devices.iter().map(InfoDevice::from).collect(),
+            miss_counters: info.devices.iter().find_map(InfoCounters::of),
             modules: info
                 .modules
                 .iter()
@@ -305,8 +315,18 @@ impl From<&control::DeviceInfo> for InfoDevice {
             DeviceKind::ControlPort => "control-port",
             DeviceKind::Entropy => "entropy",
             DeviceKind::Iommu => "iommu",
+            DeviceKind::MissCounters { .. } => "miss-counters",
         };
         Self { kind, location: device.location.clone(), node: device.node.map(|node| node.0) }
+    }
+}
+
+impl InfoCounters {
+    const fn of(device: &control::DeviceInfo) -> Option<Self> {
+        match device.kind {
+            DeviceKind::MissCounters { layout, pages } => Some(Self { layout, pages }),
+            _ => None,
+        }
     }
 }
 

@@ -10,7 +10,9 @@ use alloc::{vec, vec::Vec};
 
 use addr::{CpuIndex, HartId, MachineAddr};
 use intc::{HartFile, MachineInterrupts, MmioRegion, Pending};
-use machine_io::{Completion, ControlPort, DeviceType, IoError, MachineDisk, MachineNic, Platform, Segment, discover};
+use machine_io::{
+    Completion, ControlPort, DeviceType, Discovered, IoError, MachineDisk, MachineNic, Platform, Segment, discover,
+};
 use machine_tree::{AddressRange, InterruptSource, MachineDescription};
 
 use crate::bare::{Identity, enable_external, external_pending, now, print};
@@ -58,7 +60,7 @@ pub fn run(hart: u64, blob: &[u8]) -> bool {
         |range: AddressRange| Some(unsafe { MmioRegion::new(range.start().raw() as usize, range.bytes() as usize) });
     let interrupts = Interrupts::new(&machine, HartFile, map).expect("controllers as the tree says");
     let mut hart = Hart { interrupts, cpu, ipis: 0 };
-    let (found, troubles) = discover::<Identity>(&machine);
+    let Discovered { virtio: found, troubles, .. } = discover::<Identity>(&machine);
     for trouble in &troubles {
         say!("{}: {}", trouble.place, trouble.error);
     }
