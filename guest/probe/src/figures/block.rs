@@ -1,6 +1,6 @@
 //! Block reads by a driver as small as can be: what is left is the work below the guest.
 
-use super::{per_operation, report, unable};
+use super::{clock::spent, per_operation, report, unable};
 use crate::{cpu, layout, tree::Machine, virtio};
 
 /// Bytes of a transfer.
@@ -117,12 +117,12 @@ impl Disk {
         let wanted = self.requests & 0xffff;
         let used = self.queue.used() + 2;
         let mut polls = 0;
-        let begin = cpu::instret();
+        let begin = spent();
         self.device.notify(0);
         while cpu::load16(used) != wanted {
             polls += 1;
         }
-        let instructions = cpu::instret() - begin;
+        let instructions = spent() - begin;
         Transfer { status: cpu::load8(status), instructions, polls }
     }
 }

@@ -1,6 +1,6 @@
 //! Interrupts from hart to hart.
 
-use super::{report, unable};
+use super::{clock::spent, report, unable};
 use crate::{cpu, entry, entry::SEEN, imsic, sbi, tree::Machine};
 use core::sync::atomic::{AtomicU64, Ordering};
 
@@ -9,7 +9,7 @@ pub fn to_oneself(_: &Machine, hart: u64, count: u64) {
     let seen = &SEEN[hart as usize].interrupts[1];
     cpu::set_sie(cpu::SOFTWARE);
     cpu::interrupts(true);
-    let begin = cpu::instret();
+    let begin = spent();
     for _ in 0..count {
         let before = seen.load(Ordering::SeqCst);
         sbi::send_ipi(1, hart);
@@ -17,7 +17,7 @@ pub fn to_oneself(_: &Machine, hart: u64, count: u64) {
             core::hint::spin_loop();
         }
     }
-    let spent = cpu::instret() - begin;
+    let spent = spent() - begin;
     cpu::interrupts(false);
     report("ipi_self", spent / count, "instructions", count);
 }
@@ -51,14 +51,14 @@ fn to_another(name: &str, machine: &Machine, hart: u64, count: u64, arrived: imp
     while READY.load(Ordering::SeqCst) == 0 {
         core::hint::spin_loop();
     }
-    let begin = cpu::instret();
+    let begin = spent();
     for message in 1..=count {
         imsic::send(other, imsic::IDENTITY);
         while arrived(other as usize) < message {
             core::hint::spin_loop();
         }
     }
-    report(name, (cpu::instret() - begin) / count, "instructions", count);
+    report(name, (spent() - begin) / count, "instructions", count);
 }
 
 /// Messages to a hart that computes.

@@ -4,7 +4,7 @@
 // UNSAFETY: loops of an exact number of instructions.
 #![expect(unsafe_code)]
 
-use super::{median, report, unable};
+use super::{clock::spent, median, report, unable};
 use crate::{cpu, entry, tree::Machine};
 use core::{
     arch::asm,
@@ -49,7 +49,7 @@ fn with_neighbour(name: &str, machine: &Machine, hart: u64, measure: impl FnOnce
 /// Waits `count` times for the timer; instructions in all, and those of the measuring loop.
 fn sleep(count: u64) -> (u64, u64) {
     cpu::set_sie(cpu::TIMER);
-    let begin = cpu::instret();
+    let begin = spent();
     let mut turns = 0;
     for _ in 0..count {
         let deadline = cpu::time() + SLEEP;
@@ -60,7 +60,7 @@ fn sleep(count: u64) -> (u64, u64) {
             turns += 1;
         }
     }
-    let spent = cpu::instret() - begin;
+    let spent = spent() - begin;
     cpu::set_sie(0);
     cpu::set_stimecmp(u64::MAX);
     (spent, turns * 3 + count * 6)
@@ -97,13 +97,13 @@ pub fn vcpu_switch(machine: &Machine, hart: u64, count: u64) {
         let cost = median(count, |count| {
             let first = TURNS.load(Ordering::SeqCst);
             let (mut last, mut own) = (first, 0);
-            let begin = cpu::instret();
+            let begin = spent();
             for _ in 0..count {
                 let (turns, now) = turn_until_it_moves(last);
                 own += turns;
                 last = now;
             }
-            let spent = cpu::instret() - begin;
+            let spent = spent() - begin;
             spent.saturating_sub((own + (last - first)) * TURN)
         });
         // Away and back are two switches.

@@ -3,7 +3,7 @@
 // UNSAFETY: `cbo.zero`, which the compiler does not know of.
 #![expect(unsafe_code)]
 
-use super::report;
+use super::{clock::spent, report};
 use crate::{console::println, cpu, entry, layout, tree::Machine};
 use core::sync::atomic::{AtomicU64, Ordering};
 
@@ -76,11 +76,11 @@ pub fn zeroing_cost(machine: &Machine) -> Option<u64> {
     let (page, end) = (layout::BUFFERS, layout::BUFFERS + 4096);
     // Its own first touch is not the zeroing.
     cpu::store(page, 1);
-    let begin = cpu::instret();
+    let begin = spent();
     // SAFETY: zeroes one page of the probe's buffers.
     unsafe {
         core::arch::asm!(".option push", ".option arch, +zicboz", "1: cbo.zero ({0})", "addi {0}, {0}, 64",
             "bltu {0}, {1}, 1b", ".option pop", inout(reg) page => _, in(reg) end, options(nostack));
     }
-    Some(cpu::instret() - begin)
+    Some(spent() - begin)
 }
