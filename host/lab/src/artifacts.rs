@@ -10,6 +10,9 @@ pub const MONITOR_VARIABLE: &str = "MIRRORBALL_MONITOR";
 /// Names the probe guest where it is not the one that this tree built.
 pub const PROBE_VARIABLE: &str = "MIRRORBALL_PROBE";
 
+/// Names the counting plugin where it is not the one that this tree built.
+const COUNTER_VARIABLE: &str = "MIRRORBALL_COUNTER";
+
 /// Where bare-metal programs lie in the target folder.
 const BARE: &str = "riscv64imac-unknown-none-elf/monitor";
 
@@ -59,6 +62,21 @@ pub fn plugin(variable: &str, name: &str) -> Result<PathBuf, LabError> {
 pub fn cached(name: &str) -> Result<PathBuf, LabError> {
     let path = config::cache_dir().map(|cache| cache.join(name)).unwrap_or_default();
     existing(path, "./x image")
+}
+
+/// The instruction-counting plugin.
+///
+/// # Errors
+/// [`LabError::Missing`] if it has not been built.
+pub fn counter() -> Result<PathBuf, LabError> {
+    const NAME: &str = "libinstruction_counter.so";
+    let named = std::env::var_os(COUNTER_VARIABLE).map(PathBuf::from);
+    let program = std::env::current_exe().unwrap_or_default();
+    let beside = program.ancestors().skip(1).take(3).map(|folder| folder.join(NAME));
+    let target = target_dir();
+    let built = ["debug", "release"].map(|profile| target.join(profile).join(NAME));
+    let found = named.into_iter().chain(beside).chain(built).find(|path| path.is_file());
+    found.ok_or(LabError::Missing { path: NAME.into(), maker: "./x build" })
 }
 
 /// A program built by this tree, or named by the environment.

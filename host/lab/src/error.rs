@@ -3,8 +3,10 @@
 use std::io;
 use std::path::PathBuf;
 
-use machine::{ClientError, LaunchError, WaitError};
+use machine::{ClientError, EmulatorError, LaunchError, WaitError};
 use thiserror::Error;
+
+use crate::plan::{Meter, System};
 
 /// Why an experiment has no result.
 #[derive(Debug, Error)]
@@ -28,6 +30,27 @@ pub enum LabError {
     BadName {
         /// The text.
         text: String,
+    },
+    /// There is no emulator that can be used.
+    #[error(transparent)]
+    Emulator(#[from] EmulatorError),
+    /// A trial asks for what the lab cannot do.
+    #[error("{trial}: {system:?} cannot be measured by {meter:?} on this machine")]
+    Unsupported {
+        /// The trial.
+        trial: String,
+        /// Its system.
+        system: System,
+        /// Its meter.
+        meter: Meter,
+    },
+    /// A chart could not be drawn.
+    #[error("the chart {chart}: {why}")]
+    Plot {
+        /// The chart.
+        chart: String,
+        /// Why.
+        why: String,
     },
     /// The machine did not start.
     #[error(transparent)]

@@ -11,6 +11,7 @@ use control::{
 use machine::{Client, LaunchOptions, Machine, RunRoot};
 use tempfile::TempDir;
 
+use crate::plan::MachineSpec;
 use crate::{LabError, artifacts};
 
 /// The probe guest's module.
@@ -50,6 +51,18 @@ impl Rig {
         let boot = BootConfig::new(name.clone());
         let file = PathBuf::from(format!("{machine}.toml"));
         Ok(Self { plan: MachinePlan { name, file, hardware, boot, modules: Vec::new(), warnings: Vec::new() } })
+    }
+
+    /// The machine of a trial.
+    ///
+    /// # Errors
+    /// [`LabError::BadName`].
+    pub fn of(machine: &str, spec: &MachineSpec) -> Result<Self, LabError> {
+        let nodes = spec.nodes.iter().map(|node| NodePlan { harts: node.harts, memory_mib: node.memory_mib }).collect();
+        Ok(Self::new(machine, 1, 0)?.hardware(|hardware| {
+            hardware.nodes = nodes;
+            hardware.icount = spec.counting;
+        }))
     }
 
     /// Another hardware than usual.

@@ -151,13 +151,19 @@ Example:
   mirrorball demo examples/demo.toml --exec mirrorball-build --reference reference.txt";
 
 pub const BENCH: &str = "\
-Each experiment boots machines of its own and counts instructions, never time, so it may run beside other work. The \
-report gives every figure with its target, what peers reach, and what it is made of.
+Each experiment boots machines of its own and measures virtual time or instructions, never host time, so it may run \
+beside other work. The report gives every figure with its target, what the paper and today's peer reach, and what it is \
+made of; JSON, table and charts (SVG, PNG) also go to a folder.
+
+Each run is stored in the cache as soon as it ends, under a key of all that it depends on. An experiment that was \
+interrupted goes on where it stopped; a result of another monitor, workload, machine or emulator is not used.
 
 Examples:
   mirrorball bench list
   mirrorball bench exits --quick
-  mirrorball bench exits --json > exits.json";
+  mirrorball bench exits --json > exits.json
+  mirrorball bench overhead --fresh --out overhead-now
+  mirrorball bench report";
 
 pub const COMPLETION: &str = "\
 Examples:

@@ -366,12 +366,18 @@ pub struct Demo {
 /// `bench`.
 #[derive(Args, Debug)]
 pub struct Bench {
-    /// The experiment; `list` names them
+    /// The experiment; `list` names them, `report` collects what is stored of all
     #[arg(value_name = "EXPERIMENT")]
     pub name: String,
     /// Fewer repetitions: ends within ten minutes on two cores
     #[arg(long)]
     pub quick: bool,
+    /// Measure again what is stored
+    #[arg(long)]
+    pub fresh: bool,
+    /// Where JSON, table and charts go [default: results/EXPERIMENT]
+    #[arg(long, value_name = "DIR")]
+    pub out: Option<PathBuf>,
     #[command(flatten)]
     pub json: Json,
 }

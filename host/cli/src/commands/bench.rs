@@ -1,5 +1,8 @@
 //! `bench`: experiments of crate `lab`.
 
+use std::path::{Path, PathBuf};
+
+use lab::LabError;
 use serde::Serialize;
 
 use super::Context;
@@ -14,17 +17,69 @@ struct ExperimentView {
     summary: &'static str,
 }
 
+/// `bench report --json`: an array of these.
+#[derive(Debug, Serialize)]
+struct StoredView<'a> {
+    #[serde(flatten)]
+    report: &'a lab::Report,
+    /// Trials without a result that can be used, and why.
+    gaps: &'a [String],
+}
+
 pub fn run(context: &Context, args: &Bench) -> Result<(), Failure> {
-    if args.name == "list" {
-        return list(context, args.json.json);
+    match args.name.as_str() {
+        "list" => list(context, args.json.json),
+        "report" => report(context, args),
+        _ => experiment(context, args),
     }
+}
+
+fn experiment(context: &Context, args: &Bench) -> Result<(), Failure> {
+    lab::find(&args.name).map_err(failed)?;
+    let folder = folder(args)?;
     // Its progress goes to standard error.
-    let options = lab::Options { quick: args.quick, verbose: true };
-    let report = lab::run(&args.name, options).map_err(|error| match error {
-        unknown @ lab::LabError::Unknown { .. } => Failure::Usage(unknown.to_string()),
+    let options = lab::Options { quick: args.quick, verbose: true, fresh: args.fresh };
+    let report = lab::run(&args.name, options).map_err(failed)?;
+    let written = lab::report::write(&report, &folder).map_err(failed)?;
+    context.output.line(if args.json.json { report.to_json() } else { report.to_string() })?;
+    eprintln!("bench: {} files in {}", written.len(), folder.display());
+    Ok(())
+}
+
+fn report(context: &Context, args: &Bench) -> Result<(), Failure> {
+    let folder = folder(args)?;
+    let mut all = Vec::new();
+    for experiment in lab::EXPERIMENTS {
+        all.extend(lab::stored(experiment).map_err(failed)?);
+    }
+    for (report, _) in &all {
+        lab::report::write(report, &folder).map_err(failed)?;
+    }
+    let page = lab::report::page(&all);
+    let path = folder.join("report.md");
+    lab::store::write_whole(&path, page.as_bytes()).map_err(failed)?;
+    if args.json.json {
+        let views: Vec<_> = all.iter().map(|(report, gaps)| StoredView { report, gaps }).collect();
+        context.output.json(&views)?;
+    } else {
+        context.output.line(page)?;
+    }
+    eprintln!("bench: the page is {}", path.display());
+    Ok(())
+}
+
+/// Where results go; it is made now, so that a bad one costs no measurement.
+fn folder(args: &Bench) -> Result<PathBuf, Failure> {
+    let folder = args.out.clone().unwrap_or_else(|| Path::new("results").join(&args.name));
+    std::fs::create_dir_all(&folder).map_err(|source| Failure::File { path: folder.clone(), source })?;
+    Ok(folder)
+}
+
+fn failed(error: LabError) -> Failure {
+    match error {
+        unknown @ LabError::Unknown { .. } => Failure::Usage(unknown.to_string()),
         other => Failure::Other(other.to_string()),
-    })?;
-    context.output.line(if args.json.json { report.to_json() } else { report.to_string() })
+    }
 }
 
 fn list(context: &Context, json: bool) -> Result<(), Failure> {

@@ -1,15 +1,14 @@
-//! Experiment `exits`: what single operations of a guest cost, in instructions and exits.
-//!
-//! All on one machine of one hart (two for what needs running neighbours), with time counting instructions, by the probe
-//! guest. Exits are counted by the monitor: the difference of two runs that differ only in their repetitions, so that
-//! boot and console cancel.
+//! The measurements of `exits`.
 
 use control::{Boot, DiskMode, DiskSpec, MachineInfo, MachineStats, MonitorMemoryKind, Pages, VmSpec};
 
-use crate::figure::Figure;
-use crate::report::{Report, commit_of};
+use crate::LabError;
+use crate::compare::ratio;
+use crate::plan::{Procedure, Trial, Work};
+use crate::report::{commit_of, describe};
 use crate::rig::{Rig, Running, name, probe_vm};
-use crate::{LabError, Options};
+use crate::run::Progress;
+use crate::store::{Measured, Value};
 
 /// Time slices of 1 ms, so that switches are frequent enough to measure.
 const TIME_SLICE_US: u32 = 1_000;
@@ -18,42 +17,42 @@ const DISK: &str = "scratch";
 /// Guest memory of the VM whose overhead is counted.
 const OVERHEAD_VM_MIB: u32 = 256;
 
-/// Runs the experiment.
+/// What one hart is enough for: calls, memory, devices, switches, sizes.
 ///
 /// # Errors
-/// [`LabError`] if the machine does not run. A guest that fails costs its own figure only.
-pub fn run(options: &Options) -> Result<Report, LabError> {
-    let repetitions = if options.quick { 200 } else { 2_000 };
-    options.progress("one hart: calls, memory, devices, switches");
-    let rig = Rig::new("bench-exits", 1, 768)?.with_probe()?.scratch(DISK, 16)?;
-    let machine = rig.counting().options(|options| options.time_slice_us = TIME_SLICE_US).boot()?;
+/// [`LabError`] if the machine does not run. A guest that fails costs its own value only.
+pub fn one_hart(trial: &Trial, progress: &Progress) -> Result<Measured, LabError> {
+    let rig = Rig::of("bench-exits", &trial.machine)?.with_probe()?.scratch(DISK, 16)?;
+    let machine = rig.options(|options| options.time_slice_us = TIME_SLICE_US).boot()?;
     let info = machine.client().machine_info()?;
-    let mut figures = one_hart(&machine, repetitions, options)?;
-    figures.extend(sizes(&machine, &info)?);
-    drop(machine);
-    options.progress("two harts: messages between running vCPUs");
-    // Time counts nothing here: with two harts counting would make them take turns of millions of instructions.
-    let machine = Rig::new("bench-exits-2", 2, 512)?.with_probe()?.boot()?;
+    let mut values = operations(&machine, repetitions(trial), progress)?;
+    values.extend(sizes(&machine, &info)?);
+    Ok(Measured { machine: describe(&info), commit: commit_of(&info.monitor.version), values })
+}
+
+/// What needs a running neighbour: messages between vCPUs.
+///
+/// # Errors
+/// As [`one_hart`].
+pub fn two_harts(trial: &Trial, progress: &Progress) -> Result<Measured, LabError> {
+    let machine = Rig::of("bench-exits-2", &trial.machine)?.with_probe()?.boot()?;
+    let info = machine.client().machine_info()?;
+    let mut values = Vec::new();
     for (id, figure) in [("ipi_exits", "ipi"), ("rfence_exits", "rfence")] {
-        figures.push(exits(&machine, id, figure, 2, repetitions.min(400)));
+        progress.say(figure);
+        values.push(exits(&machine, id, figure, 2, repetitions(trial).min(400)));
     }
-    figures.sort_by_key(|figure| order(&figure.id));
-    Ok(Report { name: "exits".into(), machine: describe(&info), commit: commit_of(&info.monitor.version), figures })
+    Ok(Measured { machine: describe(&info), commit: commit_of(&info.monitor.version), values })
 }
 
-/// Where a figure stands in the list; parts of the breakdown go last.
-fn order(id: &str) -> usize {
-    crate::figure::GOALS.iter().position(|goal| goal.id == id).unwrap_or(usize::MAX)
+const fn repetitions(trial: &Trial) -> u64 {
+    match &trial.work {
+        Work::Procedure(Procedure { count, .. }) => *count,
+        Work::Guest(_) => 1,
+    }
 }
 
-/// The machine in a few words.
-#[must_use]
-pub fn describe(info: &MachineInfo) -> String {
-    let (nodes, harts) = (info.nodes.len(), info.harts.len());
-    format!("{}: {nodes} nodes, {harts} harts, {}, {:?}", info.model, info.monitor.gstage_mode, info.interrupts)
-}
-
-fn one_hart(machine: &Running, repetitions: u64, options: &Options) -> Result<Vec<Figure>, LabError> {
+fn operations(machine: &Running, repetitions: u64, progress: &Progress) -> Result<Vec<Value>, LabError> {
     let mut figures = Vec::new();
     for (figure, vcpus, count) in [
         ("sbi_null", 1, repetitions),
@@ -64,13 +63,13 @@ fn one_hart(machine: &Running, repetitions: u64, options: &Options) -> Result<Ve
         ("wfi_alone", 1, repetitions),
         ("vcpu_switch", 2, 100),
     ] {
-        options.progress(figure);
+        progress.say(figure);
         figures.extend(measured(machine, &guest(figure, vcpus, count)?, figure));
     }
-    options.progress("first_touch");
+    progress.say("first_touch");
     let base = VmSpec { pages: Pages::Base, ..guest("first_touch", 1, repetitions)? };
     figures.extend(without_zeroing(measured(machine, &base, "first_touch")));
-    options.progress("blk_read_4k");
+    progress.say("blk_read_4k");
     let disk = DiskSpec { name: name("data")?, source: name(DISK)?, partition: None, mode: DiskMode::CopyOnWrite };
     let reader = VmSpec { disks: vec![disk], ..guest("blk_read_4k", 1, repetitions)? };
     figures.extend(measured(machine, &reader, "blk_read_4k"));
@@ -84,34 +83,34 @@ fn guest(figure: &str, vcpus: u16, count: u64) -> Result<VmSpec, LabError> {
 }
 
 /// All figures that a guest prints; if it does not, the one wanted with the reason.
-fn measured(machine: &Running, spec: &VmSpec, wanted: &str) -> Vec<Figure> {
+fn measured(machine: &Running, spec: &VmSpec, wanted: &str) -> Vec<Value> {
     let console = match machine.run(spec) {
         Ok(ended) => ended.console,
-        Err(error) => return vec![Figure::missing(wanted, error.to_string())],
+        Err(error) => return vec![Value::missing(wanted, error.to_string())],
     };
     let figures: Vec<_> = console.lines().filter_map(parse).collect();
-    if figures.iter().any(|figure| figure.id == wanted) {
+    if figures.iter().any(|figure| figure.name == wanted) {
         return figures;
     }
-    vec![Figure::missing(wanted, format!("the guest said {:?}", console.trim()))]
+    vec![Value::missing(wanted, format!("the guest said {:?}", console.trim()))]
 }
 
 /// `FIGURE id value unit samples`.
-fn parse(line: &str) -> Option<Figure> {
+fn parse(line: &str) -> Option<Value> {
     let mut words = line.trim().strip_prefix("FIGURE ")?.split(' ');
     let (id, value, unit) = (words.next()?, words.next()?.parse::<u32>().ok()?, words.next()?);
-    Some(Figure::new(id, value.into(), unit, words.next()?.parse().ok()?))
+    Some(Value::new(id, value.into(), unit, words.next()?.parse().ok()?))
 }
 
 /// First touch as measured contains the zeroing of the page; what that costs the guest measured, too.
-fn without_zeroing(figures: Vec<Figure>) -> Vec<Figure> {
-    let zeroing = figures.iter().find(|figure| figure.id == "page_zeroing").and_then(|figure| figure.value);
+fn without_zeroing(figures: Vec<Value>) -> Vec<Value> {
+    let zeroing = figures.iter().find(|figure| figure.name == "page_zeroing").and_then(|figure| figure.number);
     let Some(zeroing) = zeroing else { return figures };
     let mut all = Vec::new();
     for mut figure in figures {
-        if let ("first_touch", Some(value)) = (figure.id.as_str(), figure.value) {
-            all.push(Figure::new("first_touch_with_zeroing", value, "instructions", figure.samples));
-            figure.value = Some((value - zeroing).max(0.0));
+        if let ("first_touch", Some(value)) = (figure.name.as_str(), figure.number) {
+            all.push(Value::new("first_touch_with_zeroing", value, "instructions", figure.samples));
+            figure.number = Some((value - zeroing).max(0.0));
         }
         all.push(figure);
     }
@@ -119,20 +118,20 @@ fn without_zeroing(figures: Vec<Figure>) -> Vec<Figure> {
 }
 
 /// Exits per operation: two runs that differ only in the repetitions.
-fn exits(machine: &Running, id: &str, figure: &str, vcpus: u16, repetitions: u64) -> Figure {
+fn exits(machine: &Running, id: &str, figure: &str, vcpus: u16, repetitions: u64) -> Value {
     let total = |count: u64| total_exits(machine, figure, vcpus, count);
     match total(repetitions).and_then(|few| Ok((few, total(3 * repetitions)?))) {
         Ok((few, many)) => {
             let difference = many.saturating_sub(few);
             let per_operation = f64::from(u32::try_from(difference).unwrap_or(u32::MAX)) / two(repetitions);
             // Time slices end whatever the guest does: less than one exit in a hundred operations is theirs.
-            let mut found = Figure::new(id, (per_operation * 50.0).round() / 50.0, "exits", 2 * repetitions);
+            let mut found = Value::new(id, (per_operation * 50.0).round() / 50.0, "exits", 2 * repetitions);
             if difference > 0 {
-                found.note = format!("{}; {difference} exits more in {} operations", found.note, 2 * repetitions);
+                found.note = format!("{difference} exits more in {} operations", 2 * repetitions);
             }
             found
         }
-        Err(error) => Figure::missing(id, error.to_string()),
+        Err(error) => Value::missing(id, error.to_string()),
     }
 }
 
@@ -160,24 +159,24 @@ fn two(repetitions: u64) -> f64 {
 }
 
 /// What the monitor itself takes.
-fn sizes(machine: &Running, info: &MachineInfo) -> Result<Vec<Figure>, LabError> {
+fn sizes(machine: &Running, info: &MachineInfo) -> Result<Vec<Value>, LabError> {
     let stats = machine.stats()?;
     let image = info.monitor.text_bytes + info.monitor.rodata_bytes;
     let pages: u64 = stats.nodes.iter().map(|node| node.total_bytes / 4096).sum();
     let mut figures = vec![
-        Figure::new("monitor_bytes", ratio(image, 1), "bytes", 1),
-        Figure::new("monitor_text", ratio(info.monitor.text_bytes, 1), "bytes", 1),
-        Figure::new("monitor_rodata", ratio(info.monitor.rodata_bytes, 1), "bytes", 1),
-        Figure::new("memmap_bytes", ratio(kind(&stats, MonitorMemoryKind::Memmap), pages.max(1)), "bytes", pages),
+        Value::new("monitor_bytes", ratio(image, 1), "bytes", 1),
+        Value::new("monitor_text", ratio(info.monitor.text_bytes, 1), "bytes", 1),
+        Value::new("monitor_rodata", ratio(info.monitor.rodata_bytes, 1), "bytes", 1),
+        Value::new("memmap_bytes", ratio(kind(&stats, MonitorMemoryKind::Memmap), pages.max(1)), "bytes", pages),
     ];
     figures.extend(
-        vm_overhead(machine).unwrap_or_else(|error| vec![Figure::missing("vm_overhead_mib", error.to_string())]),
+        vm_overhead(machine).unwrap_or_else(|error| vec![Value::missing("vm_overhead_mib", error.to_string())]),
     );
     Ok(figures)
 }
 
 /// What a VM costs beyond its own pages, when it has touched them all: G-stage tables, bookkeeping, heap.
-fn vm_overhead(machine: &Running) -> Result<Vec<Figure>, LabError> {
+fn vm_overhead(machine: &Running) -> Result<Vec<Value>, LabError> {
     let before = machine.stats()?;
     let spec = probe_vm("overhead", 1, OVERHEAD_VM_MIB, &format!("figure=touch n={OVERHEAD_VM_MIB}"))?;
     machine.start(&spec)?;
@@ -198,26 +197,20 @@ fn vm_overhead(machine: &Running) -> Result<Vec<Figure>, LabError> {
     machine.client().destroy_vm(&spec.name)?;
     let mib = |bytes: u64| ratio(bytes, 1 << 20);
     let mut overhead =
-        Figure::new("vm_overhead_mib", mib((taken + filled).saturating_sub(unused).max(tables)), "MiB", 1);
+        Value::new("vm_overhead_mib", mib((taken + filled).saturating_sub(unused).max(tables)), "MiB", 1);
     if after.monitor.iter().all(|memory| memory.kind != MonitorMemoryKind::HeapFree) {
-        overhead.note.push_str("; a lower bound: this monitor does not tell how much of its heap is in use");
+        overhead.note.push_str("a lower bound: this monitor does not tell how much of its heap is in use");
     }
     Ok(vec![
         overhead,
-        Figure::new("vm_tables_and_bookkeeping", mib(tables), "MiB", 1),
-        Figure::new("vm_heap", mib(heap), "MiB", 1),
-        Figure::new("vm_taken_and_unused", mib(unused), "MiB", 1),
+        Value::new("vm_tables_and_bookkeeping", mib(tables), "MiB", 1),
+        Value::new("vm_heap", mib(heap), "MiB", 1),
+        Value::new("vm_taken_and_unused", mib(unused), "MiB", 1),
     ])
 }
 
 fn kind(stats: &MachineStats, kind: MonitorMemoryKind) -> u64 {
     stats.monitor.iter().filter(|memory| memory.kind == kind).map(|memory| memory.bytes).sum()
-}
-
-/// A quotient of counts; these are far below what a float holds exactly.
-#[expect(clippy::cast_precision_loss, reason = "counts are far below 2^52")]
-pub fn ratio(value: u64, of: u64) -> f64 {
-    value as f64 / of as f64
 }
 
 #[cfg(test)]
@@ -227,7 +220,7 @@ mod tests {
     #[test]
     fn figures_are_parsed() {
         let figure = parse("FIGURE mmio 380 instructions 2000\r").expect("a figure");
-        assert_eq!((figure.value, figure.target, figure.samples), (Some(380.0), Some(400.0), 2000));
+        assert_eq!((figure.number, figure.samples), (Some(380.0), 2000));
         assert_eq!(parse("FIGURE blk_read_4k impossible: no disk"), None);
         assert_eq!(parse("PROBE mmio ok"), None);
     }
@@ -235,9 +228,9 @@ mod tests {
     #[test]
     fn zeroing_is_told_apart() {
         let figures =
-            vec![Figure::new("first_touch", 700.0, "", 10), Figure::new("page_zeroing", 200.0, "instructions", 1)];
+            vec![Value::new("first_touch", 700.0, "", 10), Value::new("page_zeroing", 200.0, "instructions", 1)];
         let figures = without_zeroing(figures);
-        let value = |id: &str| figures.iter().find(|figure| figure.id == id).and_then(|figure| figure.value);
+        let value = |id: &str| figures.iter().find(|figure| figure.name == id).and_then(|figure| figure.number);
         assert_eq!(value("first_touch"), Some(500.0));
         assert_eq!(value("first_touch_with_zeroing"), Some(700.0));
     }

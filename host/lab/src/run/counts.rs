@@ -5,32 +5,30 @@ use std::process::Child;
 use std::time::{Duration, Instant};
 
 use crate::LabError;
+use crate::compare::ratio;
+use crate::plan::{Mark, Phase, System};
+use crate::store::Value;
 
 /// Instructions by privilege mode.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Modes {
+struct Modes {
     user: u64,
     supervisor: u64,
     /// Firmware.
-    pub machine: u64,
+    machine: u64,
     virtual_user: u64,
     virtual_supervisor: u64,
 }
 
 impl Modes {
     /// All.
-    pub const fn total(self) -> u64 {
+    const fn total(self) -> u64 {
         self.user + self.supervisor + self.machine + self.guest()
     }
 
     /// In a VM.
-    pub const fn guest(self) -> u64 {
+    const fn guest(self) -> u64 {
         self.virtual_user + self.virtual_supervisor
-    }
-
-    /// In the monitor (or, bare, in the kernel).
-    pub const fn monitor(self) -> u64 {
-        self.supervisor
     }
 
     fn since(self, earlier: Self) -> Self {
@@ -75,15 +73,39 @@ impl Counts {
         self.0.iter().find(|(name, _)| name == what).map(|(_, counts)| *counts)
     }
 
-    /// Between the two marks of a workload.
-    pub fn workload(&self, number: u16) -> Option<Modes> {
-        let begin = self.at(&format!("MARK {}", 2 * number))?;
-        Some(self.at(&format!("MARK {}", 2 * number + 1))?.since(begin))
+    fn mark(&self, mark: Mark, system: System) -> Option<Modes> {
+        match (mark, system) {
+            (Mark::Hint(number), _) => self.at(&format!("MARK {number}")),
+            (Mark::Kernel, System::Bare) => self.at("FIRST hs"),
+            (Mark::Kernel, System::Mirrorball | System::Kvm) => self.at("FIRST vs"),
+        }
     }
 
-    /// From the first instruction in this supervisor mode to the first program.
-    pub fn boot(&self, mode: &str) -> Option<Modes> {
-        Some(self.at("MARK 1")?.since(self.at(&format!("FIRST {mode}"))?))
+    /// `phase.total`, and what it is made of; a missing total if a mark is missing.
+    pub fn values(&self, phase: &Phase, system: System) -> Vec<Value> {
+        let (Some(from), Some(to)) = (self.mark(phase.from, system), self.mark(phase.to, system)) else {
+            return vec![Value::missing(
+                &format!("{}.total", phase.name),
+                "a mark is missing: the workload did not run",
+            )];
+        };
+        let modes = to.since(from);
+        // In a VM user and kernel are the guest's; what else runs is the monitor, or KVM's host with its VMM.
+        let (user, kernel) = match system {
+            System::Bare => (modes.user, modes.supervisor),
+            System::Mirrorball | System::Kvm => (modes.virtual_user, modes.virtual_supervisor),
+        };
+        let monitor = modes.total() - modes.machine - user - kernel;
+        let parts = [
+            ("user", user),
+            ("kernel", kernel),
+            ("guest", modes.guest()),
+            ("monitor", monitor),
+            ("firmware", modes.machine),
+        ];
+        let value =
+            |part: &str, count| Value::new(&format!("{}.{part}", phase.name), ratio(count, 1), "instructions", 1);
+        std::iter::once(value("total", modes.total())).chain(parts.map(|(part, n)| value(part, n))).collect()
     }
 }
 
@@ -115,9 +137,20 @@ mod tests {
         let text = "FIRST hs 0 1 100 0 0\nFIRST vs 0 50 100 0 0\nMARK 1 0 60 110 5 1000\nMARK 4 1 1 1 1 1\n\
             MARK 5 2 3 4 5 6\nnonsense\nEND 9 9 9 9 9\n";
         let counts = Counts::parse(text);
-        assert_eq!(counts.workload(2).map(Modes::total), Some(15));
-        let boot = counts.boot("vs").expect("both are there");
-        assert_eq!((boot.guest(), boot.monitor(), boot.machine), (1005, 10, 10));
-        assert_eq!(counts.workload(3), None);
+        let phase = |from, to| Phase { name: "a", from, to };
+        let numbers = |phase, system| -> Vec<_> {
+            counts.values(&phase, system).into_iter().map(|value| (value.name, value.number)).collect()
+        };
+        let named = |name: &str, number: f64| (format!("a.{name}"), Some(number));
+        let of = |user, kernel, guest, monitor, firmware| {
+            let parts =
+                [("user", user), ("kernel", kernel), ("guest", guest), ("monitor", monitor), ("firmware", firmware)];
+            parts.map(|(name, number)| named(name, number)).to_vec()
+        };
+        let parts = numbers(phase(Mark::Hint(4), Mark::Hint(5)), System::Mirrorball);
+        assert_eq!((&parts[0], &parts[1..]), (&named("total", 15.0), &of(4.0, 5.0, 9.0, 3.0, 3.0)[..]));
+        let parts = numbers(phase(Mark::Kernel, Mark::Hint(1)), System::Mirrorball);
+        assert_eq!((&parts[0], &parts[1..]), (&named("total", 1025.0), &of(5.0, 1000.0, 1005.0, 10.0, 10.0)[..]));
+        assert_eq!(numbers(phase(Mark::Hint(6), Mark::Hint(7)), System::Bare), [("a.total".to_owned(), None)]);
     }
 }

@@ -1,0 +1,274 @@
+//! Comparisons: what figures are made of the values that trials measured.
+
+use crate::report::{Figure, Goals};
+use crate::store::{Measured, Value};
+
+/// A quotient of counts; these are far below what a float holds exactly.
+#[expect(clippy::cast_precision_loss, reason = "counts are far below 2^52")]
+#[must_use]
+pub fn ratio(value: u64, of: u64) -> f64 {
+    value as f64 / of as f64
+}
+
+/// A way from values to figures.
+#[derive(Clone, Debug)]
+pub enum Comparison {
+    /// All values of a trial, under their own names.
+    Values {
+        /// The trial.
+        trial: String,
+    },
+    /// Some values of a trial, under names of their own.
+    Parts {
+        /// The trial.
+        trial: String,
+        /// Names of figures and values.
+        parts: Vec<(String, String)>,
+    },
+    /// A value in one trial over the same in another.
+    Ratio {
+        /// The figure.
+        figure: String,
+        /// The value.
+        value: String,
+        /// The trial.
+        of: String,
+        /// The other.
+        over: String,
+        /// A trial whose ratio stands beside it as the peer's.
+        peer: Option<String>,
+    },
+    /// The largest of figures that stand before it.
+    Worst {
+        /// The figure.
+        figure: String,
+        /// Those that it may be.
+        among: Vec<String>,
+    },
+}
+
+/// What was measured: trials by name, the repetitions of each.
+#[derive(Debug, Default)]
+pub struct Results(Vec<(String, Vec<Measured>)>);
+
+impl Results {
+    /// Adds a repetition.
+    pub fn add(&mut self, trial: &str, measured: Measured) {
+        match self.0.iter_mut().find(|(name, _)| name == trial) {
+            Some((_, repetitions)) => repetitions.push(measured),
+            None => self.0.push((trial.to_owned(), vec![measured])),
+        }
+    }
+
+    /// The repetitions of a trial.
+    #[must_use]
+    pub fn of(&self, trial: &str) -> &[Measured] {
+        self.0.iter().find(|(name, _)| name == trial).map_or(&[], |(_, repetitions)| repetitions)
+    }
+
+    /// All that was measured, in order.
+    pub fn all(&self) -> impl Iterator<Item = &Measured> {
+        self.0.iter().flat_map(|(_, repetitions)| repetitions)
+    }
+
+    /// A value in every repetition; the error says why there is none.
+    fn values(&self, trial: &str, value: &str) -> Result<Vec<f64>, String> {
+        let repetitions = self.of(trial);
+        if repetitions.is_empty() {
+            return Err(format!("{trial} has not been measured"));
+        }
+        repetitions.iter().map(|measured| measured.number(value).map_err(|why| format!("{trial}: {why}"))).collect()
+    }
+
+    /// The median of a value over the repetitions.
+    ///
+    /// # Errors
+    /// Why there is none.
+    pub fn median(&self, trial: &str, value: &str) -> Result<f64, String> {
+        Ok(median(&mut self.values(trial, value)?))
+    }
+}
+
+/// The figures that comparisons make, those with a goal first, in the order of the goals.
+#[must_use]
+pub fn figures(comparisons: &[Comparison], results: &Results, goals: Goals<'_>) -> Vec<Figure> {
+    let mut figures = Vec::new();
+    for comparison in comparisons {
+        let found = compare(comparison, results, goals, &figures);
+        figures.extend(found);
+    }
+    figures.sort_by_key(|figure| goals.place(&figure.id));
+    figures
+}
+
+fn compare(comparison: &Comparison, results: &Results, goals: Goals<'_>, before: &[Figure]) -> Vec<Figure> {
+    match comparison {
+        Comparison::Values { trial } => {
+            let Some(first) = results.of(trial).first() else { return Vec::new() };
+            first.values.iter().map(|value| repeated(results, trial, value, goals)).collect()
+        }
+        Comparison::Parts { trial, parts } => {
+            let first = results.of(trial).first();
+            let part = |(figure, name): &(String, String)| match first.and_then(|measured| measured.value(name)) {
+                Some(value) => Figure { id: figure.clone(), ..repeated(results, trial, value, goals) },
+                None => goals.missing(figure, format!("{trial} has no {name}")),
+            };
+            parts.iter().map(part).collect()
+        }
+        Comparison::Ratio { figure, value, of, over, peer } => {
+            let mut ratio = match ratios(results, value, of, over) {
+                Ok(ratios) => spread(goals.figure(figure, 0.0, "ratio", 1), ratios),
+                Err(why) => return vec![goals.missing(figure, why)],
+            };
+            if let Some(peer) = peer {
+                ratio.peer = ratios(results, value, peer, over).ok().map(|mut ratios| median(&mut ratios));
+                ratio.peer_in_this_run = ratio.peer.is_some();
+            }
+            vec![ratio]
+        }
+        Comparison::Worst { figure, among } => {
+            let candidates = before.iter().filter(|figure| among.contains(&figure.id));
+            let Some(worst) =
+                candidates.max_by(|a, b| a.value.partial_cmp(&b.value).unwrap_or(std::cmp::Ordering::Equal))
+            else {
+                return vec![goals.missing(figure, "nothing to choose among")];
+            };
+            let Some(value) = worst.value else { return vec![goals.missing(figure, worst.note.clone())] };
+            let mut found = goals.figure(figure, value, &worst.unit, worst.samples);
+            found.note = format!("{}: {}", found.note, worst.id);
+            vec![found]
+        }
+    }
+}
+
+/// A value with its spread over all repetitions.
+fn repeated(results: &Results, trial: &str, value: &Value, goals: Goals<'_>) -> Figure {
+    match results.values(trial, &value.name) {
+        Ok(numbers) => {
+            let mut figure = goals.figure(&value.name, 0.0, &value.unit, value.samples);
+            if !value.note.is_empty() {
+                figure.note = if figure.note.is_empty() {
+                    value.note.clone()
+                } else {
+                    format!("{}; {}", figure.note, value.note)
+                };
+            }
+            spread(figure, numbers)
+        }
+        Err(why) => goals.missing(&value.name, if value.note.is_empty() { &why } else { &value.note }),
+    }
+}
+
+/// Repetition by repetition where both have the same number of them, as runs of one seed belong together; otherwise all
+/// over the median.
+fn ratios(results: &Results, value: &str, of: &str, over: &str) -> Result<Vec<f64>, String> {
+    let (of_values, mut over_values) = (results.values(of, value)?, results.values(over, value)?);
+    if over_values.iter().any(|value| *value <= 0.0) {
+        return Err(format!("{over}: {value} is 0"));
+    }
+    if of_values.len() != over_values.len() {
+        let middle = median(&mut over_values);
+        return Ok(of_values.iter().map(|value| value / middle).collect());
+    }
+    Ok(of_values.iter().zip(&over_values).map(|(of, over)| of / over).collect())
+}
+
+/// The median as the value; the extremes as the spread, where there is one.
+fn spread(mut figure: Figure, mut numbers: Vec<f64>) -> Figure {
+    figure.value = Some(median(&mut numbers));
+    // Sorted by now.
+    if let (Some(least), Some(most), true) = (numbers.first(), numbers.last(), numbers.len() > 1) {
+        figure.spread = Some([*least, *most]);
+    }
+    figure
+}
+
+/// Sorts, and gives the middle one or the mean of the two middle ones; 0 of nothing.
+fn median(numbers: &mut [f64]) -> f64 {
+    numbers.sort_by(f64::total_cmp);
+    let middle = numbers.len() / 2;
+    match (numbers.get(middle), middle.checked_sub(1).and_then(|below| numbers.get(below))) {
+        (Some(upper), Some(lower)) if numbers.len().is_multiple_of(2) => f64::midpoint(*lower, *upper),
+        (Some(value), _) => *value,
+        (None, _) => 0.0,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::report::{AtMost, Goal};
+
+    const GOALS: &[Goal] = &[
+        Goal::new("slow_ratio", "ratio", AtMost(1.05), "slow over bare"),
+        Goal::new("worst", "ratio", AtMost(1.5), "the worst"),
+    ];
+
+    fn measured(values: &[(&str, f64)]) -> Measured {
+        let values = values.iter().map(|(name, value)| Value::new(name, *value, "ns", 1)).collect();
+        Measured { values, ..Measured::default() }
+    }
+
+    fn results() -> Results {
+        let mut results = Results::default();
+        for (slow, bare) in [(110.0, 100.0), (104.0, 100.0), (121.0, 110.0)] {
+            results.add("slow", measured(&[("a.time", slow), ("b.time", 3.0)]));
+            results.add("bare", measured(&[("a.time", bare), ("b.time", 2.0), ("zero", 0.0)]));
+            results.add("peer", measured(&[("a.time", 2.0 * bare)]));
+        }
+        results
+    }
+
+    fn ratio(figure: &str, value: &str, of: &str) -> Comparison {
+        let peer = Some("peer".to_owned());
+        Comparison::Ratio { figure: figure.into(), value: value.into(), of: of.into(), over: "bare".into(), peer }
+    }
+
+    #[test]
+    fn ratios_are_taken_seed_by_seed_with_their_spread_and_peer() {
+        let figures = figures(&[ratio("slow_ratio", "a.time", "slow")], &results(), Goals(GOALS));
+        let figure = &figures[0];
+        assert!((figure.value.expect("measured") - 1.1).abs() < 1e-9);
+        let [least, most] = figure.spread.expect("three seeds");
+        assert!((least - 1.04).abs() < 1e-9 && (most - 1.1).abs() < 1e-9);
+        assert_eq!((figure.peer, figure.peer_in_this_run, figure.is_reached()), (Some(2.0), true, Some(false)));
+    }
+
+    #[test]
+    fn what_cannot_be_compared_says_why() {
+        let all = [
+            ratio("slow_ratio", "c.time", "slow"),
+            ratio("slow_ratio", "a.time", "absent"),
+            ratio("slow_ratio", "zero", "bare"),
+            Comparison::Worst { figure: "worst".into(), among: Vec::new() },
+        ];
+        for (comparison, why) in
+            all.into_iter().zip(["has no c.time", "absent has not been measured", "is 0", "nothing"])
+        {
+            let figures = figures(&[comparison], &results(), Goals(GOALS));
+            assert_eq!(figures[0].value, None);
+            assert!(figures[0].note.contains(why), "{} does not say {why}", figures[0].note);
+        }
+    }
+
+    #[test]
+    fn the_worst_is_named_and_goals_come_first() {
+        let comparisons = [
+            Comparison::Values { trial: "peer".into() },
+            ratio("a", "a.time", "slow"),
+            ratio("b", "b.time", "slow"),
+            Comparison::Worst { figure: "worst".into(), among: vec!["a".into(), "b".into()] },
+        ];
+        let figures = figures(&comparisons, &results(), Goals(GOALS));
+        assert_eq!((figures[0].id.as_str(), figures[0].value), ("worst", Some(1.5)));
+        assert!(figures[0].note.ends_with(": b"));
+        assert_eq!(figures[0].is_reached(), Some(true));
+        assert_eq!(figures[1].id, "a.time");
+    }
+
+    #[test]
+    fn medians() {
+        assert_eq!((median(&mut []), median(&mut [3.0]), median(&mut [4.0, 1.0])), (0.0, 3.0, 2.5));
+        assert!((median(&mut [9.0, 1.0, 2.0]) - 2.0).abs() < f64::EPSILON);
+    }
+}

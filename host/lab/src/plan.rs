@@ -1,0 +1,271 @@
+//! What an experiment is made of, as data: trials to run, comparisons of what they measured, charts to draw.
+
+use std::path::PathBuf;
+
+use serde::{Deserialize, Serialize};
+
+use crate::compare::Comparison;
+use crate::plot::ChartPlan;
+use crate::report::Goal;
+use crate::run::{Progress, Scratch};
+use crate::store::Measured;
+use crate::{LabError, artifacts};
+
+/// An experiment.
+#[derive(Clone, Copy, Debug)]
+pub struct Experiment {
+    /// Its name.
+    pub name: &'static str,
+    /// What it finds out.
+    pub summary: &'static str,
+    /// Figures that are to be reached, with what the papers and others reach.
+    pub goals: &'static [Goal],
+    /// What is run, compared and drawn.
+    pub plan: fn(Size) -> Plan,
+}
+
+/// How much of an experiment.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Size {
+    /// Fewer repetitions and smaller workloads: ends within ten minutes on two cores.
+    Quick,
+    /// All.
+    #[default]
+    Full,
+}
+
+impl Size {
+    /// Its name in paths and reports.
+    #[must_use]
+    pub const fn label(self) -> &'static str {
+        match self {
+            Self::Quick => "quick",
+            Self::Full => "full",
+        }
+    }
+
+    /// One of two numbers.
+    #[must_use]
+    pub const fn pick(self, quick: u64, full: u64) -> u64 {
+        match self {
+            Self::Quick => quick,
+            Self::Full => full,
+        }
+    }
+}
+
+/// What is run, compared and drawn.
+#[derive(Clone, Debug, Default)]
+pub struct Plan {
+    /// Runs, in this order; no two of the same [`Trial::name`] and seed.
+    pub trials: Vec<Trial>,
+    /// What becomes of their values, in the order of the report.
+    pub comparisons: Vec<Comparison>,
+    /// What is drawn of it.
+    pub charts: Vec<ChartPlan>,
+}
+
+/// One run: a workload on a machine under a system.
+///
+/// Everything in it goes into the key of its stored result, so a trial of the same name with anything else in it is
+/// measured anew.
+#[derive(Clone, Debug, Serialize)]
+pub struct Trial {
+    /// What comparisons and charts call it, and the folder of its results. Repetitions share it and differ in the seed.
+    pub name: String,
+    /// What runs.
+    pub work: Work,
+    /// On what.
+    pub machine: MachineSpec,
+    /// Under what.
+    pub system: System,
+    /// How it is measured.
+    pub meter: Meter,
+    /// Perturbs the machine's start.
+    pub seed: u64,
+}
+
+impl Trial {
+    /// The same with seeds 0 to `repetitions`.
+    #[must_use]
+    pub fn repeated(self, repetitions: u64) -> Vec<Self> {
+        (0..repetitions.max(1)).map(|seed| Self { seed, ..self.clone() }).collect()
+    }
+
+    /// Its name with the seed, where it is not the first.
+    #[must_use]
+    pub fn label(&self) -> String {
+        if self.seed == 0 { self.name.clone() } else { format!("{} (seed {})", self.name, self.seed) }
+    }
+}
+
+/// What runs a workload.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum System {
+    /// The workload's kernel, on the machine itself.
+    Bare,
+    /// A VM of this project's monitor.
+    Mirrorball,
+    /// A VM of Linux KVM on the same machine.
+    Kvm,
+}
+
+/// How a trial is measured.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Meter {
+    /// Instructions by privilege mode, counted by a plugin between marks of the workload.
+    Instructions,
+    /// Time and stalls by privilege mode, from the machine model, between marks of the workload.
+    Model,
+    /// What guests and monitor say themselves.
+    Own,
+}
+
+/// The emulated machine of a trial.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct MachineSpec {
+    /// Its nodes: harts and memory.
+    pub nodes: Vec<NodeSpec>,
+    /// Each instruction takes one nanosecond, one hart after the other.
+    pub counting: bool,
+}
+
+/// A node.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct NodeSpec {
+    /// Harts.
+    pub harts: u16,
+    /// Memory in MiB.
+    pub memory_mib: u32,
+}
+
+impl MachineSpec {
+    /// Nodes that are all the same.
+    #[must_use]
+    pub fn new(nodes: usize, harts: u16, memory_mib: u32) -> Self {
+        Self { nodes: vec![NodeSpec { harts, memory_mib }; nodes], counting: false }
+    }
+
+    /// With time that counts instructions.
+    #[must_use]
+    pub fn counting(self) -> Self {
+        Self { counting: true, ..self }
+    }
+}
+
+/// What a trial runs.
+#[derive(Clone, Debug, Serialize)]
+pub enum Work {
+    /// A guest that marks its phases; the same files under every system.
+    Guest(Workload),
+    /// Something that only makes sense on this project's monitor, in code.
+    Procedure(Procedure),
+}
+
+/// A guest that runs programs, marks where each begins and ends, says `WORKLOAD done`, and powers off.
+#[derive(Clone, Debug, Serialize)]
+pub struct Workload {
+    /// Its name.
+    pub name: &'static str,
+    /// Its initial file system.
+    pub initrd: Initrd,
+    /// Words for the kernel's command line.
+    pub cmdline: String,
+    /// Its memory.
+    pub memory_mib: u32,
+    /// Its phases.
+    pub phases: Vec<Phase>,
+}
+
+/// What lies between two marks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+pub struct Phase {
+    /// Its name: the first part of its values' names.
+    pub name: &'static str,
+    /// Where it begins.
+    pub from: Mark,
+    /// Where it ends.
+    pub to: Mark,
+}
+
+/// A place in a run.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+pub enum Mark {
+    /// The hint instruction of this number.
+    Hint(u16),
+    /// The first instruction of the workload's kernel.
+    Kernel,
+}
+
+/// An initial file system.
+#[derive(Clone, Copy, Debug, Serialize)]
+pub enum Initrd {
+    /// A file of the cache.
+    Cached(&'static str),
+    /// Made for the experiment. Its content counts, not its maker.
+    Made(#[serde(skip)] fn(&Scratch) -> Result<Content, LabError>),
+}
+
+/// A file made for an experiment.
+#[derive(Clone, Debug, Default)]
+pub struct Content {
+    /// Its bytes.
+    pub bytes: Vec<u8>,
+    /// Phases that cannot run, and why.
+    pub without: Vec<(&'static str, String)>,
+}
+
+/// A measurement in code.
+#[derive(Clone, Copy, Debug, Serialize)]
+pub struct Procedure {
+    /// How often each operation is repeated, or how many of whatever the trial varies.
+    pub count: u64,
+    /// Raised by whoever changes what the code measures: results of another version are not used.
+    pub version: u32,
+    /// Files that the result depends on, besides the monitor.
+    pub needs: &'static [Artifact],
+    /// The code.
+    #[serde(skip)]
+    pub run: fn(&Trial, &Progress) -> Result<Measured, LabError>,
+}
+
+/// A file that results depend on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+pub enum Artifact {
+    /// The monitor's image.
+    Monitor,
+    /// The probe guest.
+    Probe,
+    /// The instruction-counting plugin.
+    Counter,
+    /// A file of the cache.
+    Cached(&'static str),
+}
+
+impl Artifact {
+    /// What a report calls it.
+    #[must_use]
+    pub const fn label(self) -> &'static str {
+        match self {
+            Self::Monitor => "monitor image",
+            Self::Probe => "probe guest",
+            Self::Counter => "counting plugin",
+            Self::Cached(name) => name,
+        }
+    }
+
+    /// Where it is.
+    ///
+    /// # Errors
+    /// [`LabError::Missing`].
+    pub fn path(self) -> Result<PathBuf, LabError> {
+        match self {
+            Self::Monitor => artifacts::monitor(),
+            Self::Probe => artifacts::probe(),
+            Self::Counter => artifacts::counter(),
+            Self::Cached(name) => artifacts::cached(name),
+        }
+    }
+}

@@ -1,0 +1,65 @@
+//! What an experiment gives: JSON for programs, a table for people, charts, and a page of all.
+
+mod figure;
+mod page;
+mod table;
+
+use control::MachineInfo;
+use serde::{Serialize, Serializer};
+
+pub use figure::{AtMost, Figure, Goal, Goals, Paper, Target};
+pub use page::{page, write};
+
+use crate::plan::Size;
+use crate::plot::Chart;
+
+/// What an experiment found.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Report {
+    /// The experiment.
+    pub name: String,
+    /// The machine that it ran on.
+    pub machine: String,
+    /// The commit that the monitor was built from, `-dirty` behind it if the tree was not as committed.
+    pub commit: String,
+    /// The figures, those with a target first in the order of the list.
+    pub figures: Vec<Figure>,
+    /// How much of it ran.
+    #[serde(serialize_with = "size_label")]
+    pub size: Size,
+    /// What is drawn.
+    #[serde(skip)]
+    pub charts: Vec<Chart>,
+}
+
+fn size_label<S: Serializer>(size: &Size, serializer: S) -> Result<S::Ok, S::Error> {
+    serializer.serialize_str(size.label())
+}
+
+impl Report {
+    /// One object in JSON.
+    #[must_use]
+    pub fn to_json(&self) -> String {
+        serde_json::to_string_pretty(self).unwrap_or_default()
+    }
+
+    /// The figure of this id.
+    #[must_use]
+    pub fn figure(&self, id: &str) -> Option<&Figure> {
+        self.figures.iter().find(|figure| figure.id == id)
+    }
+}
+
+/// The machine in a few words.
+#[must_use]
+pub fn describe(info: &MachineInfo) -> String {
+    let (nodes, harts) = (info.nodes.len(), info.harts.len());
+    format!("{}: {nodes} nodes, {harts} harts, {}, {:?}", info.model, info.monitor.gstage_mode, info.interrupts)
+}
+
+/// The commit in a monitor's version, as `0.1.0 (0123456789ab)` has it.
+#[must_use]
+pub fn commit_of(version: &str) -> String {
+    let commit = version.split_once('(').and_then(|(_, rest)| rest.strip_suffix(')'));
+    commit.unwrap_or("unknown").to_owned()
+}

@@ -1,0 +1,106 @@
+//! Experiments without machines: what is run, what is taken from the store, what is not.
+
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use super::*;
+use crate::compare::Comparison;
+use crate::plan::{MachineSpec, Procedure};
+use crate::report::{AtMost, Goal};
+use crate::store::Value;
+
+/// The tests share the counters below.
+static ONE_AT_A_TIME: Mutex<()> = Mutex::new(());
+static RUNS: AtomicUsize = AtomicUsize::new(0);
+/// The run that fails.
+static FAILS: AtomicUsize = AtomicUsize::new(usize::MAX);
+
+fn count(trial: &Trial, _: &Progress) -> Result<Measured, LabError> {
+    let run = RUNS.fetch_add(1, Ordering::SeqCst);
+    if run == FAILS.load(Ordering::SeqCst) {
+        return Err(LabError::BadName { text: "interrupted".into() });
+    }
+    let Work::Procedure(procedure) = &trial.work else { return Ok(Measured::default()) };
+    let value = match procedure.count {
+        0 => Value::missing("time", "the guest died"),
+        count => Value::new("time", crate::compare::ratio(count + trial.seed, 1), "ns", 1),
+    };
+    Ok(Measured { values: vec![value], ..Measured::default() })
+}
+
+fn trial(name: &str, count_of: u64, version: u32) -> Trial {
+    Trial {
+        name: name.to_owned(),
+        work: Work::Procedure(Procedure { count: count_of, version, needs: &[], run: count }),
+        machine: MachineSpec::new(1, 1, 64),
+        // Depends on no monitor.
+        system: System::Bare,
+        meter: Meter::Own,
+        seed: 0,
+    }
+}
+
+fn plan(version: u32) -> Plan {
+    let ratio = Comparison::Ratio {
+        figure: "slow".into(),
+        value: "time".into(),
+        of: "b".into(),
+        over: "a".into(),
+        peer: Some("c".into()),
+    };
+    let mut trials = vec![trial("a", 10, 1)];
+    trials.extend(trial("b", 20, version).repeated(2));
+    trials.push(trial("c", 30, 1));
+    Plan { trials, comparisons: vec![ratio], charts: Vec::new() }
+}
+
+/// Runs a plan; gives how many trials really ran.
+fn go(plan: &Plan, store: &Store, fresh: bool) -> (Result<Results, LabError>, usize) {
+    let mut bench = Bench::with(Size::Full, "QEMU 10.0.2".into()).expect("a temporary directory");
+    let before = RUNS.load(Ordering::SeqCst);
+    let results = trials(plan, store, fresh, &mut bench, &Progress::silent());
+    (results, RUNS.load(Ordering::SeqCst) - before)
+}
+
+fn store() -> (TempDir, Store) {
+    let dir = tempfile::tempdir().expect("a directory");
+    let store = Store::at(dir.path().to_owned());
+    (dir, store)
+}
+
+#[test]
+fn an_interrupted_experiment_goes_on_where_it_stopped() {
+    let _guard = ONE_AT_A_TIME.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+    let (_dir, store) = store();
+    FAILS.store(RUNS.load(Ordering::SeqCst) + 2, Ordering::SeqCst);
+    let (results, ran) = go(&plan(1), &store, false);
+    FAILS.store(usize::MAX, Ordering::SeqCst);
+    assert!(results.is_err());
+    assert_eq!(ran, 3);
+    // The two that ended are there; the one that failed and the one after it run now.
+    let (results, ran) = go(&plan(1), &store, false);
+    assert_eq!(ran, 2);
+    let goals = [Goal::new("slow", "ratio", AtMost(3.0), "").below_peer()];
+    let figures = figures(&plan(1).comparisons, &results.expect("nothing fails"), Goals(&goals));
+    assert_eq!((figures[0].value, figures[0].peer, figures[0].is_reached()), (Some(2.05), Some(3.0), Some(true)));
+    assert_eq!(go(&plan(1), &store, false).1, 0);
+    assert_eq!(go(&plan(1), &store, true).1, 4);
+}
+
+#[test]
+fn only_what_is_configured_otherwise_runs_again() {
+    let _guard = ONE_AT_A_TIME.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+    let (_dir, store) = store();
+    assert_eq!(go(&plan(1), &store, false).1, 4);
+    assert_eq!(go(&plan(2), &store, false).1, 2);
+    // Both versions are kept.
+    assert_eq!((go(&plan(1), &store, false).1, go(&plan(2), &store, false).1), (0, 0));
+}
+
+#[test]
+fn what_could_not_be_measured_is_tried_again() {
+    let _guard = ONE_AT_A_TIME.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+    let (_dir, store) = store();
+    let plan = Plan { trials: vec![trial("a", 0, 1)], ..Plan::default() };
+    assert_eq!((go(&plan, &store, false).1, go(&plan, &store, false).1), (1, 1));
+}
