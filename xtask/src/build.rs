@@ -6,7 +6,7 @@ use anyhow::{Context, Result};
 use image::command::run_shown;
 
 use crate::flatten::flatten;
-use crate::tree::{BARE_TARGET, Tree};
+use crate::tree::{BARE_TARGET, GUEST_TARGET, Tree, WORKLOADS};
 use crate::{setup, stamp};
 
 /// The package that is the monitor.
@@ -39,6 +39,9 @@ pub fn machine_programs(tree: &Tree) -> Result<Vec<Flat>> {
         cargo.args(["build", "--profile", "monitor", "--target", BARE_TARGET, "-p", package]).args(quiet);
         run_shown(&mut cargo)?;
     }
+    let mut cargo = tree.cargo();
+    cargo.args(["build", "--profile", "monitor", "--target", GUEST_TARGET, "-p", WORKLOADS, "--bin", "load"]);
+    run_shown(cargo.args(quiet))?;
     run_shown(tree.cargo().args(["build", "-p", COUNTER]).args(quiet))?;
     packages.iter().map(|package| flatten_file(tree, &folder, package)).collect()
 }

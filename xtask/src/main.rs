@@ -17,7 +17,7 @@ use std::process::{Command, ExitCode};
 
 use anyhow::{Context, Result};
 use clap::{Parser, Subcommand};
-use image::{Cache, Kernel, RootImage, UBoot};
+use image::{Cache, Kernel, KvmHost, LoadParts, RootImage, UBoot};
 
 use crate::tree::Tree;
 
@@ -47,7 +47,11 @@ enum Chore {
         fast: bool,
     },
     /// Build the guests: kernel, initial file systems, root image; prints where they are
-    Image,
+    Image {
+        /// The workload guests and the KVM host of the lab as well
+        #[arg(long)]
+        loads: bool,
+    },
     /// Build and run the host command
     #[command(disable_help_flag = true)]
     Mirrorball {
@@ -89,7 +93,13 @@ fn run(chore: Chore) -> Result<ExitCode> {
         Chore::Build => show(&build::machine_programs(&tree)?),
         Chore::Check => check::all(&tree)?,
         Chore::Test { fast } => test::run(&tree, fast)?,
-        Chore::Image => print_places(&build_images(&tree)?),
+        Chore::Image { loads } => {
+            let guests = build_images(&tree)?;
+            print_places(&guests);
+            if loads {
+                print_loads(&guests.kernel)?;
+            }
+        }
         Chore::Mirrorball { arguments } => {
             prepare(&tree, &arguments)?;
             return mirrorball(&tree, &arguments);
@@ -123,6 +133,18 @@ fn print_places(guests: &Guests) {
     println!("u-boot       {}", guests.firmware.binary().display());
     println!("root disk    {}", guests.root.disk().display());
     println!("reference    {}", guests.root.reference_file().display());
+}
+
+/// Builds what the lab's experiments boot besides, and says where it is.
+fn print_loads(kernel: &Kernel) -> Result<()> {
+    let cache = Cache::open()?;
+    let host = KvmHost::get_or_build(&cache, kernel)?;
+    let parts = LoadParts::get_or_build(&cache, kernel)?;
+    println!("KVM host     {}", host.part().display());
+    for (name, place) in parts.places() {
+        println!("{name:<12} {}", place.display());
+    }
+    Ok(())
 }
 
 /// Everything that the demonstration needs, then the demonstration.

@@ -10,7 +10,7 @@ use anyhow::{Context, Result, bail, ensure};
 use image::command::{find_program, output_of, run_shown, tool};
 use image::{Cache, Mirror, PrivateApt, Step, codename_of_this_machine};
 
-use crate::tree::{BARE_TARGET, Tree};
+use crate::tree::{BARE_TARGET, GUEST_TARGET, Tree};
 
 const EMULATOR: &str = "qemu-system-riscv64";
 const OLDEST_QEMU: u32 = 10;
@@ -45,27 +45,31 @@ pub fn machine(_tree: &Tree) -> Result<()> {
     Ok(())
 }
 
-/// Adds the bare-metal target to the Rust toolchain.
+/// Adds the targets of the bare machine and of its guests to the Rust toolchain.
 ///
 /// # Errors
 /// The toolchain has no such target and there is no rustup to add it.
 pub fn rust_target() -> Result<()> {
-    if has_rust_target()? {
+    [BARE_TARGET, GUEST_TARGET].into_iter().try_for_each(add_rust_target)
+}
+
+fn add_rust_target(target: &str) -> Result<()> {
+    if has_rust_target(target)? {
         return Ok(());
     }
     if find_program("rustup").is_none() {
-        bail!("this Rust toolchain lacks the target {BARE_TARGET}, and there is no rustup to add it: install rustup");
+        bail!("this Rust toolchain lacks the target {target}, and there is no rustup to add it: install rustup");
     }
-    let step = Step::begin(format!("Rust target {BARE_TARGET}"));
+    let step = Step::begin(format!("Rust target {target}"));
     // Inside `cargo run` RUSTUP_TOOLCHAIN is set, so this is the toolchain that will build.
-    output_of(Command::new("rustup").args(["target", "add", BARE_TARGET]))?;
+    output_of(Command::new("rustup").args(["target", "add", target]))?;
     step.finish("installed");
     Ok(())
 }
 
-fn has_rust_target() -> Result<bool> {
+fn has_rust_target(target: &str) -> Result<bool> {
     let rustc = std::env::var_os("RUSTC").unwrap_or_else(|| "rustc".into());
-    let libraries = output_of(Command::new(rustc).args(["--print", "target-libdir", "--target", BARE_TARGET]))?;
+    let libraries = output_of(Command::new(rustc).args(["--print", "target-libdir", "--target", target]))?;
     let entries = std::fs::read_dir(libraries.trim()).into_iter().flatten().flatten();
     Ok(entries.into_iter().any(|entry| entry.file_name().to_string_lossy().starts_with("libcore-")))
 }

@@ -11,8 +11,14 @@ use serde_json::Value;
 /// guest's floating-point state.
 pub const BARE_TARGET: &str = "riscv64imac-unknown-none-elf";
 
+/// Rust's name for the machine that the workloads' program runs on, as a Linux program: with F and D.
+pub const GUEST_TARGET: &str = "riscv64gc-unknown-none-elf";
+
 /// Packages that only build for [`BARE_TARGET`].
 pub const BARE_PACKAGES: [&str; 2] = ["monitor", "probe"];
+
+/// The package whose program runs the lab's workloads inside guests, built for [`GUEST_TARGET`].
+pub const WORKLOADS: &str = "workloads";
 
 /// The package with the tests that need the emulated machine.
 pub const SYSTEM_TESTS: &str = "system-tests";

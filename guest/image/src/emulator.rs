@@ -3,7 +3,7 @@
 
 use std::fs::File;
 use std::io::{BufRead, BufReader, Write};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
 use std::time::{Duration, Instant};
@@ -16,10 +16,14 @@ use crate::progress::Step;
 
 /// A machine description for one run.
 pub struct PlainMachine<'a> {
-    /// Kernel and initial file system.
+    /// The kernel.
     pub kernel: &'a Kernel,
-    /// Root disk, written in place.
-    pub disk: &'a Path,
+    /// Initial file system.
+    pub initrd: PathBuf,
+    /// Disk, written in place.
+    pub disk: Option<&'a Path>,
+    /// Memory.
+    pub memory_mib: u32,
     /// Added to the kernel's command line.
     pub command_line: &'a str,
     /// Where the console's lines are kept, for whoever wants to know what happened.
@@ -61,13 +65,16 @@ impl PlainMachine<'_> {
 
     fn command(&self) -> Result<Command> {
         let mut command = tool("qemu-system-riscv64")?;
-        command.args(["-M", "virt", "-cpu", "rv64,svvptc=on", "-smp", "2", "-m", "1G", "-accel", "tcg,thread=multi"]);
+        command.args(["-M", "virt", "-cpu", "rv64,svvptc=on", "-smp", "2", "-accel", "tcg,thread=multi"]);
+        command.args(["-m", &format!("{}M", self.memory_mib)]);
         command.args(["-display", "none", "-monitor", "none", "-serial", "stdio", "-no-reboot"]);
-        command.arg("-kernel").arg(self.kernel.image()).arg("-initrd").arg(self.kernel.initrd());
-        command.args(["-append", &format!("console=ttyS0 root=/dev/vda1 rw quiet {}", self.command_line)]);
-        // An interrupted build starts over, so nothing needs to reach the disk in order.
-        let drive = format!("if=none,id=root,format=raw,cache=unsafe,discard=unmap,file={}", self.disk.display());
-        command.args(["-drive", &drive, "-device", "virtio-blk-device,drive=root"]);
+        command.arg("-kernel").arg(self.kernel.image()).arg("-initrd").arg(&self.initrd);
+        command.args(["-append", &format!("console=ttyS0 quiet {}", self.command_line)]);
+        if let Some(disk) = self.disk {
+            // An interrupted build starts over, so nothing needs to reach the disk in order.
+            let drive = format!("if=none,id=root,format=raw,cache=unsafe,discard=unmap,file={}", disk.display());
+            command.args(["-drive", &drive, "-device", "virtio-blk-device,drive=root"]);
+        }
         command.args(["-object", "rng-random,id=rng,filename=/dev/urandom", "-device", "virtio-rng-device,rng=rng"]);
         command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::inherit());
         Ok(command)

@@ -9,7 +9,7 @@ use crate::apt::PrivateApt;
 use crate::cache::Cache;
 use crate::cpio::Archive;
 use crate::debian;
-use crate::modules::ModuleTree;
+use crate::modules::{Module, ModuleTree};
 use crate::progress::Step;
 use crate::recipe::{Recipe, RecipeKey};
 
@@ -69,6 +69,31 @@ impl Kernel {
     /// Initial file system that prints `MIRRORBALL-GUEST-UP` and powers off.
     pub fn tiny_initrd(&self) -> PathBuf {
         self.dir.join("initrd-tiny.cpio")
+    }
+
+    /// busybox, linked statically.
+    pub fn busybox(&self) -> PathBuf {
+        self.dir.join("busybox")
+    }
+
+    /// Modules of this very kernel that the artifact does not carry, in an order in which they can be loaded.
+    ///
+    /// # Errors
+    /// The kernel's package cannot be downloaded: the mirror may have a newer one only.
+    pub(crate) fn further_modules(&self, cache: &Cache, names: &[&str]) -> Result<Vec<Module>> {
+        let (apt, scratch, release) = (debian::guest_apt(cache)?, cache.scratch("kernel-modules")?, self.release()?);
+        let package = format!("linux-image-{release}");
+        let step = Step::begin(format!("modules of {package}"));
+        let files = scratch.path.join("files");
+        for package in apt
+            .download(&[&package], &scratch.path.join("debs"))
+            .context("the mirror no longer has the cached kernel: remove it with `./x clean-cache`, then build again")?
+        {
+            debian::unpack(&package, &files)?;
+        }
+        let modules = ModuleTree::scan(&files.join(format!("usr/lib/modules/{release}")))?.load_order(names)?;
+        step.finish("unpacked");
+        Ok(modules)
     }
 
     /// Folder that holds `lib/modules/VERSION` as in the root image.

@@ -25,6 +25,7 @@ use crate::kernel::Kernel;
 use crate::progress::Step;
 use crate::recipe::{Recipe, RecipeKey};
 use tree::{Owners, RootTree};
+pub(crate) use workload::{download as patched_source, download_upstream as upstream_source};
 
 /// What is installed, besides what these depend on. The first is apt's name for what every Debian system has.
 const PACKAGES: [&str; 16] = [
@@ -48,6 +49,9 @@ const PACKAGES: [&str; 16] = [
 
 /// Logical size of the file system; unused space takes none on the host's disk.
 const FILE_SYSTEM_MIB: u64 = 1200;
+
+/// Memory of the emulated machine that configures the packages.
+const MEMORY_MIB: u32 = 1024;
 
 /// A line that ends a successful second stage, and the stem of the workload's result line.
 const SECOND_STAGE_DONE: &str = "mirrorball-install: done";
@@ -99,7 +103,7 @@ fn build(cache: &Cache, kernel: &Kernel, dir: &Path) -> Result<()> {
     let scratch = cache.scratch("root-packages")?;
     let debs = scratch.path.join("debs");
     let packages = apt.download_with_dependencies(&PACKAGES, &debs, "packages of the root image")?;
-    let source = workload::download(&apt, &scratch.path.join("source"))?;
+    let source = workload::download(&apt, workload::SOURCE_PACKAGE, &scratch.path.join("source"))?;
 
     let tree = RootTree::new(scratch.path.join("files"), Owners::new(&scratch.path)?);
     tree.unpack(&packages)?;
@@ -135,9 +139,11 @@ fn install(kernel: &Kernel, disk: &Path) -> Result<()> {
     let step = Step::begin("configuring the packages on an emulated machine (minutes)");
     let machine = PlainMachine {
         kernel,
-        disk,
+        initrd: kernel.initrd(),
+        disk: Some(disk),
+        memory_mib: MEMORY_MIB,
         log: &disk.with_file_name("install.log"),
-        command_line: "init=/usr/lib/mirrorball/second-stage",
+        command_line: "root=/dev/vda1 rw init=/usr/lib/mirrorball/second-stage",
         limit: Duration::from_secs(1800),
     };
     let log = machine.run(&step, |line, step| {
@@ -165,9 +171,11 @@ fn measure_reference(kernel: &Kernel, disk: &Path) -> Result<Reference> {
     output_of(tool("cp")?.args(["--sparse=always", "--reflink=auto"]).arg(disk).arg(&copy))?;
     let machine = PlainMachine {
         kernel,
-        disk: &copy,
+        initrd: kernel.initrd(),
+        disk: Some(&copy),
+        memory_mib: MEMORY_MIB,
         log: &disk.with_file_name("reference.log"),
-        command_line: "systemd.run=/usr/local/bin/mirrorball-reference systemd.run_success_action=poweroff \
+        command_line: "root=/dev/vda1 rw systemd.run=/usr/local/bin/mirrorball-reference systemd.run_success_action=poweroff \
                        systemd.run_failure_action=poweroff",
         limit: Duration::from_secs(1800),
     };

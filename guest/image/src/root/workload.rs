@@ -14,20 +14,34 @@ use crate::progress::Step;
 /// with gcc and make alone, its results do not depend on time or place, and it brings tests of its own.
 pub const SOURCE_PACKAGE: &str = "bzip2";
 
-/// Downloads the source package and unpacks it, Debian's patches applied; returns the folder.
-pub fn download(apt: &PrivateApt, dir: &Path) -> Result<PathBuf> {
-    let step = Step::begin(format!("source package {SOURCE_PACKAGE}"));
-    apt.download_source(SOURCE_PACKAGE, dir)?;
-    let source = dir.join(SOURCE_PACKAGE);
-    fs::create_dir_all(&source)?;
-    let upstream = archive(dir, ".orig.tar.")?;
-    output_of(tool("tar")?.args(["-x", "--strip-components=1", "-f"]).arg(upstream).arg("-C").arg(&source))?;
+/// Downloads a source package and unpacks it, Debian's patches applied; returns the folder.
+///
+/// # Errors
+/// There is no such package, or a patch does not apply.
+pub fn download(apt: &PrivateApt, package: &str, dir: &Path) -> Result<PathBuf> {
+    let source = download_upstream(apt, package, dir)?;
+    let step = Step::begin(format!("Debian's patches for {package}"));
     output_of(tool("tar")?.args(["-x", "-f"]).arg(archive(dir, ".debian.tar.")?).arg("-C").arg(&source))?;
     let patches = source.join("debian/patches");
     for name in patch_names(&fs::read_to_string(patches.join("series")).unwrap_or_default()) {
         let patch = patches.join(name);
         output_of(tool("patch")?.args(["-p1", "--quiet", "--forward", "-i"]).arg(patch).current_dir(&source))?;
     }
+    step.finish("applied");
+    Ok(source)
+}
+
+/// Downloads a source package and unpacks what upstream released; returns the folder.
+///
+/// # Errors
+/// There is no such package.
+pub fn download_upstream(apt: &PrivateApt, package: &str, dir: &Path) -> Result<PathBuf> {
+    let step = Step::begin(format!("source package {package}"));
+    apt.download_source(package, dir)?;
+    let source = dir.join(package);
+    fs::create_dir_all(&source)?;
+    let upstream = archive(dir, ".orig.tar.")?;
+    output_of(tool("tar")?.args(["-x", "--strip-components=1", "-f"]).arg(upstream).arg("-C").arg(&source))?;
     step.finish("unpacked");
     Ok(source)
 }

@@ -1,0 +1,49 @@
+//! The Debian parts of the workload guests and of the KVM host: initial file systems made of a few programs of Debian
+//! packages, the libraries that they need, and one script for each.
+//!
+//! A guest's initial file system is a [`base`](LoadParts::base) that every workload has, followed by a part that only some
+//! have: Linux takes several archives in a row as one. Everything lies in memory, because a disk of the host would not
+//! be in the machine's time.
+//!
+//! Results are not taken on trust: a part whose result no arithmetic gives (programs that a compiler made, a database's
+//! answers) is run once on a plain emulated machine when it is built, in both sizes, and what it gave is what every
+//! later run must give.
+
+mod base;
+mod compile;
+mod files;
+mod kvm_host;
+mod reference;
+
+pub use kvm_host::KvmHost;
+
+use std::path::PathBuf;
+
+use anyhow::Result;
+
+use crate::cache::Cache;
+use crate::kernel::Kernel;
+
+/// The parts of the workload guests, built.
+#[derive(Clone, Debug)]
+pub struct LoadParts {
+    base: PathBuf,
+    parts: Vec<(&'static str, PathBuf)>,
+}
+
+impl LoadParts {
+    /// Finds the parts in the cache, or downloads and builds them: minutes.
+    ///
+    /// # Errors
+    /// A download or a tool failed, or a workload did not run on the plain emulated machine.
+    pub fn get_or_build(cache: &Cache, kernel: &Kernel) -> Result<Self> {
+        let base = base::get_or_build(cache, kernel)?;
+        let parts = vec![("compile", compile::get_or_build(cache, kernel, &base)?)];
+        Ok(Self { base, parts })
+    }
+
+    /// Every archive with its name: first that which all workloads have, then those of single workloads.
+    pub fn places(&self) -> Vec<(&'static str, PathBuf)> {
+        [("base", self.base.clone())].into_iter().chain(self.parts.iter().cloned()).collect()
+    }
+}

@@ -1,0 +1,101 @@
+//! The program.
+
+mod crew;
+mod faults;
+mod heap;
+mod linux;
+mod output;
+mod syscalls;
+
+extern crate alloc;
+
+use core::sync::atomic::{AtomicU64, Ordering};
+
+use workloads::{Size, compute, engineering, marks, radix, raytrace};
+
+use crew::ThreadCrew;
+use linux::{Arguments, Child};
+use output::print;
+
+/// What a workload does with its size and threads; an error says what went wrong.
+type Outcome = Result<u64, &'static str>;
+
+/// Called by the entry; gives the exit status.
+fn main(arguments: Arguments) -> i32 {
+    let words = || arguments.words().skip(1);
+    let outcome = match words().next() {
+        Some("measure") => return measure(&arguments),
+        // Started by the workload that starts programs.
+        Some("nothing") => return 0,
+        Some(name) => run(name, words().nth(1), words().nth(2)),
+        None => Err("say a workload, a size and a number of threads"),
+    };
+    match outcome {
+        Ok(result) => {
+            print!("result={result:016x}\n");
+            0
+        }
+        Err(reason) => {
+            print!("load: {reason}\n");
+            1
+        }
+    }
+}
+
+fn run(name: &str, size: Option<&str>, threads: Option<&str>) -> Outcome {
+    let size = size.and_then(Size::from_word).ok_or("the size is small or full")?;
+    let threads = threads.and_then(|word| word.parse().ok()).filter(|threads| (1..=512).contains(threads));
+    let crew = ThreadCrew::new(threads.ok_or("the number of threads is 1 to 512")?);
+    match name {
+        "compute" => checked(compute::run(&crew, size), compute::expected(size)),
+        "radix" => checked(radix::run(&crew, size), radix::expected(size)),
+        "raytrace" => checked(raytrace::run(&crew, size), raytrace::expected(size)),
+        "engineering" => checked(run_processes(size)?, engineering::expected(size)),
+        "faults" => faults::run(size),
+        "syscalls" => syscalls::run(size),
+        _ => Err("no such workload: compute, engineering, raytrace, radix, faults, syscalls"),
+    }
+}
+
+fn checked(result: u64, expected: u64) -> Outcome {
+    if result == expected {
+        return Ok(result);
+    }
+    print!("load: the result is {result:016x}, not {expected:016x}\n");
+    Err("the result is wrong")
+}
+
+/// Runs `engineering`, each circuit in a process of its own.
+fn run_processes(size: Size) -> Outcome {
+    let count = engineering::processes(size);
+    let sum: &AtomicU64 = linux::shared_word().ok_or("no memory to share")?;
+    let mut children: [Option<Child>; 16] = [const { None }; 16];
+    for (number, child) in (0..count).zip(&mut children) {
+        *child = Some(linux::fork(|| {
+            // Relaxed: the parent reads it after it has waited for this process.
+            sum.fetch_add(engineering::run(size, number), Ordering::Relaxed);
+            0
+        })?);
+    }
+    for child in children.into_iter().flatten() {
+        if child.wait() != 0 {
+            return Err("a process failed");
+        }
+    }
+    Ok(sum.load(Ordering::Relaxed))
+}
+
+/// Runs a program between the marks.
+fn measure(arguments: &Arguments) -> i32 {
+    let began = linux::nanoseconds();
+    linux::mark::<{ marks::BEGIN }>();
+    let child = linux::fork(|| {
+        arguments.execute(2);
+        print!("load: the program cannot be started\n");
+        127
+    });
+    let status = child.map_or(126, Child::wait);
+    linux::mark::<{ marks::END }>();
+    print!("measured ns={}\n", linux::nanoseconds() - began);
+    status
+}

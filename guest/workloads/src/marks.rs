@@ -1,0 +1,15 @@
+//! The numbers of the marks: `slti x0, x0, N`, which does nothing in any mode on any RISC-V hart, but can be seen by an
+//! emulator. Work k lies between marks 2k and 2k + 1.
+
+/// The region of interest begins: the whole workload, after its preparation.
+pub const BEGIN: u16 = 2;
+/// The region of interest has ended.
+pub const END: u16 = 3;
+/// Part `index` of a workload of several parts, within the region of interest: its first mark.
+pub const fn part_begins(index: u16) -> u16 {
+    4 + 2 * index
+}
+/// The second mark of part `index`.
+pub const fn part_ends(index: u16) -> u16 {
+    part_begins(index) + 1
+}
