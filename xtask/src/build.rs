@@ -23,7 +23,7 @@ pub struct Flat {
 }
 
 /// Builds all that a machine boots and that an experiment needs; returns the flat binaries of the monitor and, where it
-/// exists, the probe guest.
+/// exists, the probe guest and the firmware.
 ///
 /// # Errors
 /// The target is missing and cannot be installed, or a package does not build.

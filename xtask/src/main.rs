@@ -36,7 +36,7 @@ const DEMO_MACHINE: &str = "examples/demo.toml";
 enum Chore {
     /// Install what this machine lacks: the Rust target, QEMU 10 or newer with its firmware, small tools
     Setup,
-    /// Build the monitor's image and the probe guest for the bare machine
+    /// Build the monitor's image, the probe guest and the fault firmware for the bare machine
     Build,
     /// Format, lints, and the rules of the house: no upward dependency, every unsafe file gives its reason
     Check,

@@ -15,7 +15,10 @@ pub const BARE_TARGET: &str = "riscv64imac-unknown-none-elf";
 pub const GUEST_TARGET: &str = "riscv64gc-unknown-none-elf";
 
 /// Packages that only build for [`BARE_TARGET`].
-pub const BARE_PACKAGES: [&str; 2] = ["monitor", "probe"];
+pub const BARE_PACKAGES: [&str; 3] = ["monitor", "probe", FIRMWARE];
+
+/// The one of them that also has a library for the host.
+pub const FIRMWARE: &str = "firmware";
 
 /// The package whose program runs the lab's workloads inside guests, built for [`GUEST_TARGET`].
 pub const WORKLOADS: &str = "workloads";
