@@ -10,6 +10,8 @@ pub mod at {
     pub const REQUEST: u64 = PAGE_BYTES;
     /// Written by readers: remote misses of one node on a page that make the page hot; 0 = queue nothing.
     pub const HOT_THRESHOLD: u64 = PAGE_BYTES + 8;
+    /// Written by the disk servers before the machine starts: how many gates there are to look at.
+    pub const GATES: u64 = PAGE_BYTES + 16;
     /// Written by the reader of the queue: running index of the next entry that it takes.
     pub const CONSUMER: u64 = PAGE_BYTES + 64;
     /// 1 while the model is on.

@@ -7,7 +7,7 @@
 //! # Key types
 //! - [`Header`]: what machine is modelled; its sizes fix every offset. [`Header::decode`] believes nothing.
 //! - [`HartClock`], [`Mode`], [`ModeCounters`], [`Stall`]: where the time of a hart goes.
-//! - [`HotPage`]: an entry of the queue. [`Request`]: what may be asked of the model at run time. [`Gate`]: a disk
+//! - [`hint`]: how a guest switches the model and marks places. [`HotPage`]: an entry of the queue. [`Request`]: what may be asked of the model at run time. [`Gate`]: a disk
 //!   server's hold on virtual time.
 //!
 //! # Rules of the bytes
@@ -25,6 +25,7 @@
 mod control;
 mod counters;
 mod header;
+pub mod hint;
 
 pub use control::{Gate, HotPage, Request, at};
 pub use counters::{HartClock, MODES, Mode, ModeCounters, STALLS, Stall};

@@ -1,123 +1,116 @@
-//! Deterministic parallel time: a clock per hart, and the rule of who runs next.
+//! Deterministic parallel time: a clock per hart, the machine's clock, and the rule of how far a hart may run.
 //!
-//! The hart with the smallest clock runs, until it is one window ahead of the next event of any other. So two harts are
-//! never further apart than a window, and the order depends on the clocks and the seed alone.
+//! The machine's clock follows the slowest running hart, and no hart runs further ahead of it than a window. When all
+//! wait, the driver moves it to the next timer. Who runs first follows from the clocks and the seed alone, as long as
+//! the driver always takes the harts in the same order.
+//!
+//! All numbers are atomic, so that any thread may read the time; one thread drives.
 
-use alloc::vec::Vec;
+use alloc::boxed::Box;
+use core::sync::atomic::{AtomicU8, AtomicU64, Ordering::Relaxed};
 
-use crate::{Config, ConfigError};
-
-/// Clocks of all harts, in picoseconds from the start.
-#[derive(Debug, Clone)]
+/// Clocks of all harts and of the machine, in picoseconds.
+#[derive(Debug)]
 pub struct Clocks {
-    harts: Vec<HartClock>,
+    harts: Box<[HartClock]>,
+    machine_ps: AtomicU64,
+    /// The latest time that anybody was told: nobody is told an earlier one.
+    told_ps: AtomicU64,
     window_ps: u64,
+    seed: u64,
 }
 
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Default)]
 struct HartClock {
-    now_ps: u64,
-    idle_ps: u64,
-    /// Who goes first among equal clocks.
-    rank: u64,
-    state: State,
+    now_ps: AtomicU64,
+    idle_ps: AtomicU64,
+    state: AtomicU8,
 }
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum State {
-    Running,
-    /// In WFI; the time at which its timer ends that, if one is set.
-    Waiting(Option<u64>),
-}
-
-/// Leave to run.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Turn {
-    /// Who runs.
-    pub hart: usize,
-    /// Its clock must not pass this by more than one instruction.
-    pub until_ps: u64,
-}
+// 0: not there yet.
+const RUNNING: u8 = 1;
+const WAITING: u8 = 2;
 
 impl Clocks {
-    /// All harts running. Each starts at a moment of the first window that `seed` chooses; with seed 0 all start at 0.
-    ///
-    /// # Errors
-    /// What [`Config::check`] refuses.
-    pub fn new(config: &Config, seed: u64) -> Result<Self, ConfigError> {
-        config.check()?;
-        let harts = (0..config.harts as u64).map(|hart| HartClock::new(hart, seed, config.window_ps)).collect();
-        Ok(Self { harts, window_ps: config.window_ps })
+    /// Clocks of `harts` harts that are not there yet. With seed 0 all begin together, else each at a moment of the
+    /// first window that the seed chooses.
+    pub fn new(harts: usize, start_ps: u64, window_ps: u64, seed: u64) -> Self {
+        let harts = (0..harts).map(|_| HartClock::default()).collect();
+        Self { harts, machine_ps: start_ps.into(), told_ps: 0.into(), window_ps: window_ps.max(1), seed }
     }
 
-    /// The clock of `hart`.
+    /// `hart` begins to run. Gives its clock.
+    pub fn start(&self, hart: usize) -> u64 {
+        let offset = if self.seed == 0 { 0 } else { mix(self.seed ^ mix(hart as u64)) % self.window_ps };
+        let now_ps = self.machine() + offset;
+        self.harts[hart].now_ps.store(now_ps, Relaxed);
+        self.harts[hart].state.store(RUNNING, Relaxed);
+        now_ps
+    }
+
+    /// `hart` has run to `now_ps` by its own count. One that waited is woken: it goes on at the machine's time. Gives
+    /// its clock.
+    pub fn reach(&self, hart: usize, now_ps: u64) -> u64 {
+        let clock = &self.harts[hart];
+        let now_ps = now_ps.max(self.machine());
+        if clock.state.swap(RUNNING, Relaxed) == WAITING {
+            let waited = now_ps.saturating_sub(clock.now_ps.load(Relaxed));
+            clock.idle_ps.fetch_add(waited, Relaxed);
+        }
+        clock.now_ps.store(now_ps, Relaxed);
+        now_ps
+    }
+
+    /// `hart` waits for an interrupt from `now_ps` on.
+    pub fn wait(&self, hart: usize, now_ps: u64) {
+        self.harts[hart].now_ps.store(now_ps, Relaxed);
+        self.harts[hart].state.store(WAITING, Relaxed);
+    }
+
+    /// Whether `hart` waits.
+    pub fn is_waiting(&self, hart: usize) -> bool {
+        self.harts[hart].state.load(Relaxed) == WAITING
+    }
+
+    /// The clock of `hart` when it was last told.
     pub fn now(&self, hart: usize) -> u64 {
-        self.harts[hart].now_ps
+        self.harts[hart].now_ps.load(Relaxed)
     }
 
-    /// The time that `hart` has waited.
+    /// How long `hart` has waited, until now.
     pub fn idle(&self, hart: usize) -> u64 {
-        self.harts[hart].idle_ps
+        let running = self.harts[hart].idle_ps.load(Relaxed);
+        let present = if self.is_waiting(hart) { self.machine().saturating_sub(self.now(hart)) } else { 0 };
+        running + present
     }
 
-    /// `hart` has used `spent_ps`.
-    pub fn advance(&mut self, hart: usize, spent_ps: u64) {
-        let clock = &mut self.harts[hart];
-        clock.now_ps = clock.now_ps.saturating_add(spent_ps);
+    /// The clock of the slowest running hart; `None` when all wait.
+    pub fn slowest(&self) -> Option<u64> {
+        let running = self.harts.iter().filter(|clock| clock.state.load(Relaxed) == RUNNING);
+        running.map(|clock| clock.now_ps.load(Relaxed)).min()
     }
 
-    /// `hart` waits for an interrupt, and at most until its timer.
-    pub fn wait(&mut self, hart: usize, timer_ps: Option<u64>) {
-        self.harts[hart].state = State::Waiting(timer_ps);
+    /// How long `hart`, which runs, may go on before it has to tell its clock again. `None`: the others come first.
+    pub fn leave(&self, hart: usize) -> Option<u64> {
+        let slowest = self.slowest().unwrap_or_else(|| self.machine());
+        let leave = (slowest + self.window_ps).saturating_sub(self.now(hart));
+        (leave != 0).then_some(leave)
     }
 
-    /// An interrupt sent at `at_ps` reaches `hart`. One that is running is not moved.
-    pub fn wake(&mut self, hart: usize, at_ps: u64) {
-        let clock = &mut self.harts[hart];
-        if let State::Waiting(timer) = clock.state {
-            // Its own timer may have been due before the interrupt came.
-            clock.resume(timer.map_or(at_ps, |timer| timer.min(at_ps)));
-        }
+    /// The machine's time.
+    pub fn machine(&self) -> u64 {
+        self.machine_ps.load(Relaxed)
     }
 
-    /// Who runs next; wakes a hart whose timer comes first. `None` when all wait and no timer is set.
-    pub fn next_turn(&mut self) -> Option<Turn> {
-        let (hart, _) = self.earliest(None)?;
-        if let State::Waiting(Some(timer)) = self.harts[hart].state {
-            self.harts[hart].resume(timer);
-        }
-        let others = self.earliest(Some(hart)).map_or(self.harts[hart].now_ps, |(_, at)| at);
-        Some(Turn { hart, until_ps: others.saturating_add(self.window_ps) })
+    /// The machine's time is `to_ps`; it never goes back.
+    pub fn pass(&self, to_ps: u64) {
+        self.machine_ps.fetch_max(to_ps, Relaxed);
     }
 
-    fn earliest(&self, but: Option<usize>) -> Option<(usize, u64)> {
-        let harts = self.harts.iter().enumerate().filter(|(hart, _)| Some(*hart) != but);
-        let events = harts.filter_map(|(hart, clock)| Some((clock.next_event()?, clock.rank, hart)));
-        events.min().map(|(at, _, hart)| (hart, at))
-    }
-}
-
-impl HartClock {
-    fn new(hart: u64, seed: u64, window_ps: u64) -> Self {
-        let (now_ps, rank) = match seed {
-            0 => (0, hart),
-            seed => (mix(seed ^ mix(hart)) % window_ps, mix(seed.wrapping_add(hart))),
-        };
-        Self { now_ps, idle_ps: 0, rank, state: State::Running }
-    }
-
-    fn next_event(&self) -> Option<u64> {
-        match self.state {
-            State::Running => Some(self.now_ps),
-            State::Waiting(timer) => timer.map(|timer| timer.max(self.now_ps)),
-        }
-    }
-
-    fn resume(&mut self, at_ps: u64) {
-        let now_ps = self.now_ps.max(at_ps);
-        self.idle_ps += now_ps - self.now_ps;
-        self.now_ps = now_ps;
-        self.state = State::Running;
+    /// What a hart is told that asks for the time at `now_ps` of its own clock: never less than anybody was told before.
+    pub fn tell(&self, now_ps: u64) -> u64 {
+        let now_ps = now_ps.max(self.machine());
+        self.told_ps.fetch_max(now_ps, Relaxed).max(now_ps)
     }
 }
 

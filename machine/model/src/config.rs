@@ -129,7 +129,7 @@ impl Config {
         }
     }
 
-    /// Refuses a machine that cannot be modelled. [`crate::Hierarchy::new`] and [`crate::Clocks::new`] call it.
+    /// Refuses a machine that cannot be modelled. [`crate::Hierarchy::new`] calls it.
     ///
     /// # Errors
     /// The first thing that is wrong.

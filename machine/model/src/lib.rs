@@ -22,7 +22,7 @@ mod lru;
 mod pages;
 mod tlb;
 
-pub use clock::{Clocks, Turn};
+pub use clock::Clocks;
 pub use config::{CacheShape, Config, ConfigError, TlbShape};
 pub use counters::Counters;
 pub use description::{Description, Fidelity};

@@ -144,7 +144,7 @@ fn add_model(line: &mut Line, model: &ModelWiring) {
     line.option("-seed", model.seed.to_string());
     let mut plugin = path_option("", &model.plugin);
     for (key, path) in
-        [("file", &model.shared), ("machine", &model.description), ("ram", &model.ram), ("marks", &model.marks)]
+        [("shared", &model.shared), ("machine", &model.description), ("ram", &model.ram), ("marks", &model.marks)]
     {
         plugin.push(path_option(&format!(",{key}="), path));
     }
@@ -317,7 +317,7 @@ mod tests {
             "-object memory-backend-file,id=node0,size=1024M,share=on,offset=0,mem-path=/proc/1/fd/3 -numa",
             "-object memory-backend-file,id=node1,size=512M,share=on,offset=1073741824,mem-path=/proc/1/fd/3 -numa",
             "-accel tcg,thread=single -rtc base=2026-01-01T00:00:00,clock=vm -seed 5",
-            "-plugin libnuma_model.so,file=a,,b/model.bin,machine=model.json,ram=/proc/1/fd/3,marks=marks.jsonl",
+            "-plugin libnuma_model.so,shared=a,,b/model.bin,machine=model.json,ram=/proc/1/fd/3,marks=marks.jsonl",
             "-object memory-backend-file,id=model,share=on,size=1048576,mem-path=a,,b/model.bin",
             "-device ivshmem-plain,memdev=model",
         ] {
