@@ -24,6 +24,12 @@ pub mod at {
     pub const PRODUCER: u64 = PAGE_BYTES + 192;
     /// Hot pages that found the queue full.
     pub const DROPPED: u64 = PAGE_BYTES + 200;
+    /// Stores of harts to the memory of PCI devices: each may be a doorbell. 0 = the model does not count them.
+    pub const DOORBELLS: u64 = PAGE_BYTES + 256;
+    /// Time of the last of them, by the clock of the hart that stored; written before [`DOORBELLS`].
+    pub const DOORBELL_PS: u64 = PAGE_BYTES + 264;
+    /// How often time went on although a server had not acknowledged all doorbells: it was too slow in real time.
+    pub const DOORBELLS_LATE: u64 = PAGE_BYTES + 272;
 }
 
 /// What a reader asks of the model through the word at [`at::REQUEST`].
@@ -76,16 +82,25 @@ impl HotPage {
     }
 }
 
-/// A disk server's hold on virtual time: the machine's clock does not pass `limit_ps`.
+/// A disk server's hold on virtual time: the machine's clock does not pass the limit that it has written.
 ///
 /// So a request that the server works on, in real time, is answered at the virtual time that its model of the disk
 /// gives. A gate has one server; it opens it again by writing [`Gate::OPEN`].
+///
+/// A machine that rings a doorbell and falls idle would jump to its next timer before the server has seen the request.
+/// So while a server is attached, time does not *jump* before all doorbells are acknowledged.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Gate;
 
 impl Gate {
     /// Number of gates.
     pub const COUNT: u64 = 64;
-    /// The word of an open gate, and of one that nobody uses.
+    /// The limit of an open gate, and of one that nobody uses.
     pub const OPEN: u64 = 0;
+    /// Offset in a gate of its limit, in picoseconds of the machine's clock.
+    pub const LIMIT: u64 = 0;
+    /// Offset of the number of doorbells up to which the server has seen all requests.
+    pub const ACKNOWLEDGED: u64 = 8;
+    /// Offset of the word that is 1 while a server is attached.
+    pub const ATTACHED: u64 = 16;
 }

@@ -158,7 +158,7 @@ impl Header {
         self.queue
     }
 
-    /// Offset of the word of gate `number`; `None` if there is none.
+    /// Offset of gate `number`; its words are at [`Gate::LIMIT`] and the others. `None` if there is none.
     pub fn gate_at(&self, number: u64) -> Option<u64> {
         (number < Gate::COUNT).then(|| 2 * PAGE_BYTES + number * 64)
     }

@@ -83,6 +83,7 @@ impl Places {
 pub fn machine(hardware: &mut HardwareDraft, boot: &BootConfig, places: &Places, report: &Report) {
     nodes(&hardware.plan, places, report);
     disks(hardware, boot, places, report);
+    disk_models(&hardware.plan, places, report);
     vm_disks(&hardware.plan, boot, places, report);
     machine_features(&hardware.plan, boot, places, report);
     memory(&hardware.plan, boot, places, report);
@@ -148,6 +149,28 @@ fn disks(hardware: &mut HardwareDraft, boot: &BootConfig, places: &Places, repor
             let message = format!("disk {:?} is mounted persistent by a VM", name.as_str());
             let help = Some("leave read_only out, or mount it copy-on-write".into());
             places.error(report, &format!("{path}.read_only"), message, help);
+        }
+    }
+}
+
+/// A disk's time is the machine model's.
+fn disk_models(plan: &Hardware, places: &Places, report: &Report) {
+    for (index, disk) in plan.disks.iter().enumerate() {
+        let Some(model) = disk.model else { continue };
+        let path = format!("disk[{index}].model");
+        if plan.model.is_none() {
+            let help = Some("say [model], or leave out the disk's".into());
+            places.error(report, &path, "the machine has no model, whose time this disk could take".into(), help);
+        }
+        let bytes = match &disk.backing {
+            Backing::File { path, .. } => std::fs::metadata(path).map_or(0, |found| found.len()),
+            Backing::Scratch { size_mib } => u64::from(*size_mib) << 20,
+        };
+        let most = model.preset.capacity().map_or(u64::MAX, |sectors| sectors * disk_model::SECTOR_BYTES);
+        if bytes > most {
+            let message = format!("{} MiB are more than this disk had ({} MiB)", bytes >> 20, most >> 20);
+            let help = Some("it gets more cylinders, with the same seek curve".into());
+            places.warning(report, &path, message, help);
         }
     }
 }

@@ -17,7 +17,7 @@
 //! harts = 2
 //! memory_mib = 2048
 //!
-//! [[disk]]                 # `file`, or `size_mib` for an empty one that goes with the machine
+//! [[disk]]                 # `model = "hp97560" | "ssd"` and `scale` with [model]; `file`, or `size_mib` for an empty one that goes with the machine
 //! name = "debian"
 //! file = "cache:debian/root.img"
 //!
@@ -71,6 +71,6 @@ mod vm_file;
 pub use model::{Latency, ModelError, ModelPlan, Preset};
 pub use paths::{CACHE_VARIABLE, Loader, cache_dir};
 pub use plan::{
-    Backing, DiskPlan, Hardware, ImageFormat, MachineInterrupts, MachinePlan, ModuleFile, NodePlan, VmPlan,
+    Backing, DiskModel, DiskPlan, Hardware, ImageFormat, MachineInterrupts, MachinePlan, ModuleFile, NodePlan, VmPlan,
 };
 pub use problem::{ConfigError, Problem, Severity};

@@ -4,13 +4,14 @@ use std::path::Path;
 use std::rc::Rc;
 
 use control::{BootConfig, LogLevel, MonitorOptions, Name, SubnetSpec};
+use disk_model::Preset;
 use toml::de::DeTable;
 
 use crate::check::{self, Places};
 use crate::model_file;
 use crate::modules::Modules;
 use crate::paths::Loader;
-use crate::plan::{Backing, DiskPlan, Hardware, ImageFormat, MachineInterrupts, MachinePlan, NodePlan};
+use crate::plan::{Backing, DiskModel, DiskPlan, Hardware, ImageFormat, MachineInterrupts, MachinePlan, NodePlan};
 use crate::problem::{ConfigError, Place, Report, Source};
 use crate::reader::{Layer, Section};
 use crate::vm_file;
@@ -83,6 +84,7 @@ fn read_hardware(loader: &Loader, top: &Section<'_>, places: &mut Places) -> Har
     for section in top.tables("disk") {
         places.note(&format!("disk[{}]", disks.len()), &section, Some("name"));
         places.note(&format!("disk[{}].read_only", disks.len()), &section, Some("read_only"));
+        places.note(&format!("disk[{}].model", disks.len()), &section, Some("model"));
         let read_only = section.boolean("read_only").map(|at| at.value);
         if let Some(disk) = read_disk(loader, &section, read_only.unwrap_or(false)) {
             undecided.push(read_only.is_none());
@@ -198,7 +200,25 @@ fn read_disk(loader: &Loader, section: &Section<'_>, read_only: bool) -> Option<
             return section.require("file", None, "say `file = ...`, or `size_mib = ...` for an empty disk");
         }
     };
-    Some(DiskPlan { name: name?, backing, read_only })
+    let model = read_disk_model(section, &backing);
+    Some(DiskPlan { name: name?, backing, read_only, model })
+}
+
+fn read_disk_model(section: &Section<'_>, backing: &Backing) -> Option<DiskModel> {
+    let preset = section.choice("model", &[("hp97560", Preset::Hp97560), ("ssd", Preset::Ssd)]);
+    let scale = section.number("scale", 1..=100_u32);
+    let Some(preset) = preset else {
+        if let Some(scale) = scale {
+            let help = Some("say model = \"hp97560\" or \"ssd\"".to_owned());
+            section.error(&scale.place, "scale", "is for a disk with a model", help);
+        }
+        return None;
+    };
+    if let Backing::File { format: ImageFormat::Qcow2, .. } = backing {
+        let help = Some("convert it: qemu-img convert -O raw".to_owned());
+        section.error(&preset.place, "model", "a disk with a model needs a raw image", help);
+    }
+    Some(DiskModel { preset: preset.value, scale: scale.map_or(1, |at| at.value) })
 }
 
 fn check_image(section: &Section<'_>, place: &Place, format: ImageFormat, bytes: u64, head: &[u8]) {

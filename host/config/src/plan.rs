@@ -95,6 +95,17 @@ pub struct DiskPlan {
     pub backing: Backing,
     /// Whether writes are refused.
     pub read_only: bool,
+    /// How long it takes, in the machine model's time; `None` = as long as the host takes.
+    pub model: Option<DiskModel>,
+}
+
+/// How long a disk takes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct DiskModel {
+    /// The disk.
+    pub preset: disk_model::Preset,
+    /// Divides the time of its seeks, or of its cells.
+    pub scale: u32,
 }
 
 /// Where a disk's data is.

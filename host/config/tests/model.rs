@@ -2,7 +2,7 @@
 
 use std::fs;
 
-use config::{ConfigError, Loader, MachinePlan, ModelPlan, Preset};
+use config::{ConfigError, DiskModel, Loader, MachinePlan, ModelPlan, Preset};
 use machine_model::{CacheShape, Description, Fidelity, TlbShape};
 
 /// A machine of two nodes with this model; `[model]` is in line 9.
@@ -123,4 +123,39 @@ fn machines_that_cannot_be_modelled() {
         "m.toml:10:10: error: model.preset: preset \"two-die\" is a machine of 2 nodes, this one has 3\n  \
          help: say preset = \"flash\", or give it 2 nodes"
     );
+}
+
+#[test]
+fn disks_take_the_models_time() {
+    let disk = "[[disk]]\nname = \"d\"\nsize_mib = 64\n";
+    let plan = load(&format!("{disk}model = \"hp97560\"\nscale = 2")).unwrap_or_else(|error| panic!("{error:#}"));
+    let model = DiskModel { preset: disk_model::Preset::Hp97560, scale: 2 };
+    assert_eq!((plan.hardware.disks[0].model, plan.warnings), (Some(model), vec![]));
+    let plan = load(&format!("{disk}model = \"ssd\"")).unwrap_or_else(|error| panic!("{error:#}"));
+    assert_eq!(plan.hardware.disks[0].model.map(|model| model.scale), Some(1));
+    assert_eq!(
+        message(&format!("{disk}scale = 2")),
+        "m.toml:13:9: error: disk.scale: is for a disk with a model\n  help: say model = \"hp97560\" or \"ssd\""
+    );
+    assert_eq!(
+        message(&format!("{disk}model = \"ssd\"\nscale = 0")),
+        "m.toml:14:9: error: disk.scale: 0 is not in 1 to 100"
+    );
+    assert_eq!(
+        message("[[disk]]\nname = \"d\"\nfile = \"x\"\nformat = \"qcow2\"\nmodel = \"ssd\""),
+        "m.toml:14:9: error: disk.model: a disk with a model needs a raw image\n  \
+         help: convert it: qemu-img convert -O raw"
+    );
+    let large = load("[[disk]]\nname = \"d\"\nsize_mib = 2000\nmodel = \"hp97560\"").expect("it is possible");
+    assert_eq!(large.warnings[0].message, "2000 MiB are more than this disk had (1310 MiB)");
+}
+
+#[test]
+fn a_disk_with_a_model_needs_a_machine_with_one() {
+    let dir = tempfile::tempdir().expect("a temporary directory");
+    let file = dir.path().join("m.toml");
+    let node = "[[node]]\nharts = 2\nmemory_mib = 64\n";
+    fs::write(&file, format!("{node}[[disk]]\nname = \"d\"\nsize_mib = 1\nmodel = \"ssd\"")).expect("it is writable");
+    let error = Loader { cache: None, check_files: false }.load(&file).expect_err("it is wrong");
+    assert_eq!(error.problems[0].message, "the machine has no model, whose time this disk could take");
 }

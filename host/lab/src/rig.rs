@@ -97,7 +97,7 @@ impl Rig {
     /// [`LabError::BadName`].
     pub fn image(mut self, disk: &str, path: PathBuf) -> Result<Self, LabError> {
         let backing = Backing::File { path, format: ImageFormat::Raw };
-        self.plan.hardware.disks.push(DiskPlan { name: name(disk)?, backing, read_only: true });
+        self.plan.hardware.disks.push(DiskPlan { name: name(disk)?, backing, read_only: true, model: None });
         Ok(self)
     }
 
@@ -107,7 +107,7 @@ impl Rig {
     /// [`LabError::BadName`].
     pub fn scratch(mut self, disk: &str, size_mib: u32) -> Result<Self, LabError> {
         let backing = Backing::Scratch { size_mib };
-        self.plan.hardware.disks.push(DiskPlan { name: name(disk)?, backing, read_only: false });
+        self.plan.hardware.disks.push(DiskPlan { name: name(disk)?, backing, read_only: false, model: None });
         Ok(self)
     }
 

@@ -48,7 +48,7 @@ impl BareMachine {
                 return Err(LaunchError::MissingFile { path: path.clone() });
             }
         }
-        let model = launch::model_files(hardware, &emulator, boot.plugin.as_deref(), &boot.dir)?;
+        let mut model = launch::model_files(hardware, &emulator, boot.plugin.as_deref(), &boot.dir)?;
         let (kernel, initrd, cmdline) = (boot.kernel.clone(), boot.initrd.clone(), boot.cmdline.clone());
         let wiring = Wiring {
             payload: Payload::Linux { kernel, initrd, cmdline },
@@ -56,7 +56,7 @@ impl BareMachine {
             scratch: boot.dir.clone(),
             model: model.as_ref().map(|files| files.wiring().clone()),
         };
-        launch::make_scratch_disks(hardware, &wiring)?;
+        launch::make_disks(hardware, &wiring, model.as_mut())?;
         let (sender, exit) = channel();
         let on_exit = move |status| _ = sender.send(status);
         let process = launch::start_emulator(&emulator, hardware, &wiring, &Self::log_in(&boot.dir), on_exit)?;

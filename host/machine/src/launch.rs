@@ -195,10 +195,10 @@ impl Machine {
         let monitor = monitor_image(plan, options)?;
         let claim = options.root.claim(&plan.name)?;
         let dir = claim.dir().clone();
-        let model = model_files(&plan.hardware, &emulator, options.plugin.as_deref(), dir.path())?;
+        let mut model = model_files(&plan.hardware, &emulator, options.plugin.as_deref(), dir.path())?;
         on_step(Step::Bundle { bytes: write_bundle(plan, &dir.bundle())? });
         let wiring = wiring(monitor, &dir, model.as_ref());
-        make_scratch_disks(&plan.hardware, &wiring)?;
+        make_disks(&plan.hardware, &wiring, model.as_mut())?;
         let link_listener = listen(&dir.qemu_socket())?;
         let clients = listen(&dir.control_socket())?;
         let (sender, exit) = channel();
@@ -277,7 +277,12 @@ pub fn model_files(
     plugin: Option<&Path>,
     dir: &Path,
 ) -> Result<Option<ModelFiles>, LaunchError> {
-    let Some(plan) = &hardware.model else { return Ok(None) };
+    let Some(plan) = &hardware.model else {
+        return match hardware.disks.iter().find(|disk| disk.model.is_some()) {
+            Some(disk) => Err(ModelStartError::DiskAlone { name: disk.name.clone() }.into()),
+            None => Ok(None),
+        };
+    };
     check_emulator(emulator)?;
     Ok(Some(ModelFiles::prepare(plan, hardware, plugin, dir)?))
 }
@@ -291,8 +296,17 @@ fn wiring(monitor: PathBuf, dir: &RunDir, model: Option<&ModelFiles>) -> Wiring 
     }
 }
 
+/// Makes what the disks need before the emulator looks for it.
+pub fn make_disks(hardware: &Hardware, wiring: &Wiring, model: Option<&mut ModelFiles>) -> Result<(), LaunchError> {
+    make_scratch_disks(hardware, wiring)?;
+    match model {
+        Some(files) => Ok(files.serve_disks(hardware, wiring)?),
+        None => Ok(()),
+    }
+}
+
 /// Sparse files: what is never written takes no room.
-pub fn make_scratch_disks(hardware: &Hardware, wiring: &Wiring) -> Result<(), LaunchError> {
+fn make_scratch_disks(hardware: &Hardware, wiring: &Wiring) -> Result<(), LaunchError> {
     for disk in &hardware.disks {
         if let Backing::Scratch { size_mib } = disk.backing {
             let path = wiring.scratch_disk(disk);

@@ -1,11 +1,14 @@
 //! Machines with a model, and bare ones: what their emulator is started with. A shell script is in its place.
 
 use std::fs;
+use std::io::{Read, Write};
 use std::os::unix::fs::symlink;
+use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
-use std::time::Duration;
+use std::thread;
+use std::time::{Duration, Instant};
 
-use config::{Hardware, Loader, MachinePlan};
+use config::{Backing, Hardware, ImageFormat, Loader, MachinePlan};
 use machine::{BareBoot, BareMachine, LaunchOptions, Machine, RunRoot};
 
 const WATCHDOG: Duration = Duration::from_secs(30);
@@ -21,6 +24,7 @@ memory_mib = 64
 [[disk]]
 name = "tmp"
 size_mib = 1
+model = "ssd"
 [model]
 seed = 3
 [machine]
@@ -166,9 +170,43 @@ fn a_plugin_that_refuses_the_emulator_is_heard() {
 fn a_machine_without_a_model_is_as_before() {
     let mut bench = Bench::new(SHOW);
     bench.plan.hardware.model = None;
+    bench.plan.hardware.disks[0].model = None;
     let machine = BareMachine::launch(bench.hardware(), &bench.bare(None)).expect("it starts");
     assert!(machine.wait_timeout(WATCHDOG).expect("it ends").is_orderly());
     let said = fs::read_to_string(bench.path("bare/qemu.log")).expect("it was made");
     assert!(said.contains("memory-backend-ram") && !said.contains("plugin") && !said.contains("-accel"), "{said}");
     assert!(!machine.shared_file().exists());
+}
+
+#[test]
+fn disks_of_the_model_are_served_while_the_machine_runs() {
+    let bench = Bench::new("exec sleep 1000");
+    let machine = BareMachine::launch(bench.hardware(), &bench.bare(Some("plugin.so"))).expect("it starts");
+    let mut client = UnixStream::connect(bench.path("bare/disk-tmp.sock")).expect("it is served");
+    let mut greeting = [0; 8];
+    client.read_exact(&mut greeting).expect("the server greets");
+    assert_eq!(&greeting, b"NBDMAGIC");
+    client.write_all(&[0xff; 64]).expect("the server reads");
+    let log = bench.path("bare/disks.log");
+    let deadline = Instant::now() + WATCHDOG;
+    while !log.exists() && Instant::now() < deadline {
+        thread::yield_now();
+    }
+    drop(machine);
+    let said = fs::read_to_string(log).expect("the end was told");
+    assert_eq!(said, "disk tmp: the client does not speak the fixed newstyle handshake\n");
+    assert!(UnixStream::connect(bench.path("bare/disk-tmp.sock")).is_err());
+}
+
+#[test]
+fn disks_that_cannot_be_served_are_told() {
+    let mut bench = Bench::new("echo started > \"${0%/*}/started\"; exit 1");
+    let path = bench.path("no.img");
+    bench.plan.hardware.disks[0].backing = Backing::File { path, format: ImageFormat::Raw };
+    let boot = bench.bare(Some("plugin.so"));
+    assert_eq!(bench.bare_error(&boot), "disk image DIR/no.img: No such file or directory (os error 2)");
+    bench.plan.hardware.model = None;
+    let want = "disk \"tmp\" has a model, whose time only a machine with [model] keeps";
+    assert_eq!(bench.bare_error(&boot), want);
+    assert!(!bench.path("started").exists());
 }

@@ -49,7 +49,7 @@ fn a_partition_is_one_guests_own() {
     let ranges = write_image(&image, &["first", "second"]);
     let before = ok(std::fs::read(&image));
     let backing = Backing::File { path: image.clone(), format: ImageFormat::Raw };
-    let disk = DiskPlan { name: ok(name("disk")), backing, read_only: false };
+    let disk = DiskPlan { name: ok(name("disk")), backing, read_only: false, model: None };
     let rig = ok(ok(Rig::new("disks", 2, 512)).with_probe()).hardware(|hardware| hardware.disks.push(disk));
     let machine = ok(rig.boot());
 

@@ -286,7 +286,8 @@ fn time_goes_on_when_the_client_or_the_server_ends() {
 
 #[test]
 fn who_breaks_the_protocol_loses_the_connection() {
-    let garbage: [(&str, fn(&mut Client)); 4] = [
+    type Breaks = fn(&mut Client);
+    let garbage: [(&str, Breaks); 4] = [
         ("a request does not begin as one", |client| {
             client.go();
             client.send(&[0xff; 28]);

@@ -66,6 +66,21 @@ impl Wiring {
     pub fn scratch_disk(&self, disk: &DiskPlan) -> PathBuf {
         self.scratch.join(format!("disk-{}.img", disk.name))
     }
+
+    /// The file behind a disk.
+    #[must_use]
+    pub fn disk_file(&self, disk: &DiskPlan) -> PathBuf {
+        match &disk.backing {
+            Backing::File { path, .. } => path.clone(),
+            Backing::Scratch { .. } => self.scratch_disk(disk),
+        }
+    }
+
+    /// Where a disk with a model is served.
+    #[must_use]
+    pub fn disk_socket(&self, disk: &DiskPlan) -> PathBuf {
+        self.scratch.join(format!("disk-{}.sock", disk.name))
+    }
 }
 
 /// The emulator's arguments for this machine.
@@ -173,15 +188,27 @@ fn add_payload(line: &mut Line, payload: &Payload) {
 }
 
 fn add_disk(line: &mut Line, index: usize, disk: &DiskPlan, wiring: &Wiring) {
-    // A flush matters only where the data outlives the machine.
-    let (path, format, cache) = match &disk.backing {
-        Backing::File { path, format } => (path.clone(), format.driver(), "writeback"),
-        Backing::Scratch { .. } => (wiring.scratch_disk(disk), "raw", "unsafe"),
-    };
     let read_only = if disk.read_only { "on" } else { "off" };
+    let device = format!("virtio-blk-pci,drive=disk{index},serial={},disable-legacy=on", disk.name);
+    if disk.model.is_some() {
+        // Without ioeventfd a request is in the server's socket before the hart that rang the doorbell goes on.
+        let options = format!(
+            "if=none,id=disk{index},format=raw,readonly={read_only},cache=writeback,file.driver=nbd,\
+             file.server.type=unix,file.export={},file.server.path=",
+            disk.name
+        );
+        line.option("-drive", path_option(&options, &wiring.disk_socket(disk)));
+        line.option("-device", format!("{device},ioeventfd=off"));
+        return;
+    }
+    // A flush matters only where the data outlives the machine.
+    let (format, cache) = match &disk.backing {
+        Backing::File { format, .. } => (format.driver(), "writeback"),
+        Backing::Scratch { .. } => ("raw", "unsafe"),
+    };
     let options = format!("if=none,id=disk{index},format={format},readonly={read_only},cache={cache},file=");
-    line.option("-drive", path_option(&options, &path));
-    line.option("-device", format!("virtio-blk-pci,drive=disk{index},serial={},disable-legacy=on", disk.name));
+    line.option("-drive", path_option(&options, &wiring.disk_file(disk)));
+    line.option("-device", device);
 }
 
 /// `options` with a path at the end. In the emulator's option lists a comma is written twice.
@@ -219,8 +246,9 @@ impl Line {
 
 #[cfg(test)]
 mod tests {
-    use config::ImageFormat;
+    use config::{DiskModel, ImageFormat};
     use control::Name;
+    use disk_model::Preset;
 
     use super::*;
 
@@ -285,9 +313,12 @@ mod tests {
         hardware.interrupts = MachineInterrupts::Plic;
         (hardware.uplink, hardware.icount) = (true, true);
         let backing = Backing::File { path: "d.qcow2".into(), format: ImageFormat::Qcow2 };
-        hardware.disks.push(DiskPlan { name: name("debian"), backing, read_only: true });
+        hardware.disks.push(DiskPlan { name: name("debian"), backing, read_only: true, model: None });
         let backing = Backing::Scratch { size_mib: 64 };
-        hardware.disks.push(DiskPlan { name: name("tmp"), backing, read_only: false });
+        hardware.disks.push(DiskPlan { name: name("tmp"), backing, read_only: false, model: None });
+        let model = Some(DiskModel { preset: Preset::Hp97560, scale: 2 });
+        let backing = Backing::Scratch { size_mib: 64 };
+        hardware.disks.push(DiskPlan { name: name("slow"), backing, read_only: false, model });
         let line = line(&hardware);
         for part in [
             "-M virt -cpu",
@@ -295,6 +326,9 @@ mod tests {
             "if=none,id=disk0,format=qcow2,readonly=on,cache=writeback,file=d.qcow2",
             "virtio-blk-pci,drive=disk0,serial=debian,",
             "if=none,id=disk1,format=raw,readonly=off,cache=unsafe,file=run/disk-tmp.img",
+            "if=none,id=disk2,format=raw,readonly=off,cache=writeback,file.driver=nbd,file.server.type=unix,\
+             file.export=slow,file.server.path=run/disk-slow.sock",
+            "virtio-blk-pci,drive=disk2,serial=slow,disable-legacy=on,ioeventfd=off",
             "virtio-net-pci,netdev=uplink,disable-legacy=on,romfile=",
         ] {
             assert!(line.contains(part), "{part} is not in {line}");

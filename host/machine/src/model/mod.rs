@@ -6,8 +6,10 @@
 //! | `model.bin` | shared by plugin, monitor (as a PCI device) and tools; see the crate of its layout |
 //! | `model.json` | the machine, for the plugin: [`machine_model::Description`] |
 //! | `ram` | a link to the machine's RAM, one file without a name that goes when the last process that has it ends |
+//! | `disk-*.sock`, `disks.log` | where a disk with a model is served; what went wrong with that |
 //! | `marks.log` | a line of JSON per mark that a program on the machine has set |
 
+mod disks;
 mod room;
 mod shared;
 
@@ -18,11 +20,13 @@ use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
 
 use config::{Hardware, ModelError, ModelPlan};
-use model_file::LayoutError;
+use control::Name;
+use disk_server::{DiskServer, ServerError};
+use model_file::{Header, LayoutError};
 use rustix::fs::{MemfdFlags, ftruncate, memfd_create};
 use thiserror::Error;
 
-use crate::emulator::{Emulator, EmulatorError, ModelWiring};
+use crate::emulator::{Emulator, EmulatorError, ModelWiring, Wiring};
 pub use room::RoomError;
 pub use shared::{HartState, ModelState, PageMisses, SharedError, SharedModel};
 
@@ -53,6 +57,15 @@ pub enum ModelStartError {
     /// There is no room for the shared file.
     #[error(transparent)]
     Room(#[from] RoomError),
+    /// A disk wants the time of a model that the machine does not have.
+    #[error("disk {name:?} has a model, whose time only a machine with [model] keeps")]
+    DiskAlone {
+        /// The disk.
+        name: Name,
+    },
+    /// A disk cannot be served.
+    #[error(transparent)]
+    Disk(#[from] ServerError),
     /// A file operation failed.
     #[error("{path}: {source}")]
     Io {
@@ -67,6 +80,8 @@ pub enum ModelStartError {
 #[derive(Debug)]
 pub struct ModelFiles {
     wiring: ModelWiring,
+    header: Header,
+    disks: Vec<DiskServer>,
     _ram: OwnedFd,
 }
 
@@ -99,7 +114,8 @@ impl ModelFiles {
             return Err(ModelStartError::MissingPlugin { path: plugin });
         }
         let shared = Self::shared_file(dir);
-        let shared_bytes = description.machine.header()?.file_bytes();
+        let header = description.machine.header()?;
+        let shared_bytes = header.file_bytes();
         room::reserve(&shared, shared_bytes)?;
         let text = dir.join("model.json");
         write(&text, &serde_json::to_vec_pretty(&description).unwrap_or_default())?;
@@ -115,7 +131,17 @@ impl ModelFiles {
             ram: ram_path,
             seed: description.seed,
         };
-        Ok(Self { wiring, _ram: ram })
+        Ok(Self { wiring, header, disks: Vec::new(), _ram: ram })
+    }
+
+    /// Serves the disks that take the model's time, from now on. Their images are there already.
+    ///
+    /// # Errors
+    /// An image cannot be used.
+    pub fn serve_disks(&mut self, hardware: &Hardware, wiring: &Wiring) -> Result<(), ModelStartError> {
+        let log = wiring.scratch.join("disks.log");
+        self.disks = disks::serve(hardware, wiring, &self.wiring.shared, &self.header, &log)?;
+        Ok(())
     }
 
     /// How the emulator is told.
