@@ -79,6 +79,15 @@ pub fn counter() -> Result<PathBuf, LabError> {
     found.ok_or(LabError::Missing { path: NAME.into(), maker: "./x build" })
 }
 
+/// The host system for KVM: its initial file system, without guests.
+///
+/// # Errors
+/// [`LabError::Missing`] if it has not been made.
+pub fn kvm_host() -> Result<PathBuf, LabError> {
+    let path = config::cache_dir().map(|cache| cache.join("kvm-host/kvm-host.cpio")).unwrap_or_default();
+    existing(path, "./x image --loads")
+}
+
 /// A program built by this tree, or named by the environment.
 ///
 /// # Errors

@@ -38,7 +38,7 @@ pub enum Comparison {
         /// A trial whose ratio stands beside it as the peer's.
         peer: Option<String>,
     },
-    /// The largest of figures that stand before it.
+    /// The largest of figures that stand before it, beside the largest of their peers.
     Worst {
         /// The figure.
         figure: String,
@@ -108,8 +108,8 @@ fn compare(comparison: &Comparison, results: &Results, goals: Goals<'_>, before:
             first.values.iter().map(|value| repeated(results, trial, value, goals)).collect()
         }
         Comparison::Parts { trial, parts } => {
-            let first = results.of(trial).first();
-            let part = |(figure, name): &(String, String)| match first.and_then(|measured| measured.value(name)) {
+            let Some(first) = results.of(trial).first() else { return Vec::new() };
+            let part = |(figure, name): &(String, String)| match first.value(name) {
                 Some(value) => Figure { id: figure.clone(), ..repeated(results, trial, value, goals) },
                 None => goals.missing(figure, format!("{trial} has no {name}")),
             };
@@ -120,9 +120,10 @@ fn compare(comparison: &Comparison, results: &Results, goals: Goals<'_>, before:
                 Ok(ratios) => spread(goals.figure(figure, 0.0, "ratio", 1), ratios),
                 Err(why) => return vec![goals.missing(figure, why)],
             };
-            if let Some(peer) = peer {
-                ratio.peer = ratios(results, value, peer, over).ok().map(|mut ratios| median(&mut ratios));
-                ratio.peer_in_this_run = ratio.peer.is_some();
+            // Without it, what was measured apart stands there.
+            if let Some(Ok(mut peer)) = peer.as_ref().map(|peer| ratios(results, value, peer, over)) {
+                ratio.peer = Some(median(&mut peer));
+                ratio.peer_in_this_run = true;
             }
             vec![ratio]
         }
@@ -135,6 +136,12 @@ fn compare(comparison: &Comparison, results: &Results, goals: Goals<'_>, before:
             };
             let Some(value) = worst.value else { return vec![goals.missing(figure, worst.note.clone())] };
             let mut found = goals.figure(figure, value, &worst.unit, worst.samples);
+            // The peer's worst may be another one.
+            let peers = before.iter().filter(|figure| among.contains(&figure.id) && figure.peer_in_this_run);
+            if let Some(peer) = peers.filter_map(|figure| figure.peer).max_by(f64::total_cmp) {
+                found.peer = Some(peer);
+                found.peer_in_this_run = true;
+            }
             found.note = format!("{}: {}", found.note, worst.id);
             vec![found]
         }
@@ -262,6 +269,7 @@ mod tests {
         let figures = figures(&comparisons, &results(), Goals(GOALS));
         assert_eq!((figures[0].id.as_str(), figures[0].value), ("worst", Some(1.5)));
         assert!(figures[0].note.ends_with(": b"));
+        assert_eq!((figures[0].peer, figures[0].peer_in_this_run), (Some(2.0), true));
         assert_eq!(figures[0].is_reached(), Some(true));
         assert_eq!(figures[1].id, "a.time");
     }

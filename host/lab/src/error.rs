@@ -34,6 +34,9 @@ pub enum LabError {
     /// There is no emulator that can be used.
     #[error(transparent)]
     Emulator(#[from] EmulatorError),
+    /// A workload's files cannot be put together.
+    #[error(transparent)]
+    Load(#[from] loads::LoadError),
     /// A trial asks for what the lab cannot do.
     #[error("{trial}: {system:?} cannot be measured by {meter:?} on this machine")]
     Unsupported {

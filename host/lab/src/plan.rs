@@ -148,6 +148,12 @@ impl MachineSpec {
         Self { nodes: vec![NodeSpec { harts, memory_mib }; nodes], counting: false }
     }
 
+    /// Harts of all nodes.
+    #[must_use]
+    pub fn harts(&self) -> u16 {
+        self.nodes.iter().map(|node| node.harts).sum()
+    }
+
     /// With time that counts instructions.
     #[must_use]
     pub fn counting(self) -> Self {
@@ -240,6 +246,8 @@ pub enum Artifact {
     Probe,
     /// The instruction-counting plugin.
     Counter,
+    /// The host system for KVM.
+    KvmHost,
     /// A file of the cache.
     Cached(&'static str),
 }
@@ -252,6 +260,7 @@ impl Artifact {
             Self::Monitor => "monitor image",
             Self::Probe => "probe guest",
             Self::Counter => "counting plugin",
+            Self::KvmHost => "KVM host",
             Self::Cached(name) => name,
         }
     }
@@ -265,6 +274,7 @@ impl Artifact {
             Self::Monitor => artifacts::monitor(),
             Self::Probe => artifacts::probe(),
             Self::Counter => artifacts::counter(),
+            Self::KvmHost => artifacts::kvm_host(),
             Self::Cached(name) => artifacts::cached(name),
         }
     }

@@ -32,6 +32,7 @@ const GOALS: &[Goal] = &[
 /// Trials.
 const BARE: &str = "instructions-bare";
 const VM: &str = "instructions-mirrorball";
+const KVM: &str = "instructions-kvm";
 /// Memory of the guest, bare or in the VM.
 const MEMORY_MIB: u32 = 256;
 const MACHINE_MIB: u32 = 1024;
@@ -61,7 +62,7 @@ fn plan(size: Size) -> Plan {
         seed: 0,
     };
     Plan {
-        trials: vec![trial(BARE, System::Bare), trial(VM, System::Mirrorball)],
+        trials: vec![trial(BARE, System::Bare), trial(VM, System::Mirrorball), trial(KVM, System::Kvm)],
         comparisons: comparisons(),
         charts: charts(),
     }
@@ -84,7 +85,7 @@ fn comparisons() -> Vec<Comparison> {
         value: format!("{phase}.total"),
         of: VM.to_owned(),
         over: BARE.to_owned(),
-        peer: None,
+        peer: Some(KVM.to_owned()),
     };
     let mut all: Vec<_> = PHASES.iter().map(|(phase, _, figure)| ratio(figure, phase)).collect();
     all.push(ratio("boot_ratio", "boot"));
@@ -96,6 +97,8 @@ fn comparisons() -> Vec<Comparison> {
         all.push(Comparison::Parts { trial: BARE.to_owned(), parts: vec![part("bare", "total")] });
         let parts = ["guest", "monitor", "firmware"].map(|name| part(name, name)).into();
         all.push(Comparison::Parts { trial: VM.to_owned(), parts });
+        let parts = [part("kvm_guest", "guest"), part("kvm_host", "monitor")].into();
+        all.push(Comparison::Parts { trial: KVM.to_owned(), parts });
     }
     all
 }
@@ -108,7 +111,10 @@ fn charts() -> Vec<ChartPlan> {
         base: BARE.to_owned(),
     };
     let phases = ["compute", "fork_exec", "mmap_touch", "sleep", "compile", "boot"];
-    let bars = phases.into_iter().flat_map(|phase| [bar(phase, BARE, "bare"), bar(phase, VM, "VM")]).collect();
+    let bars = phases
+        .into_iter()
+        .flat_map(|phase| [bar(phase, BARE, "bare"), bar(phase, VM, "VM"), bar(phase, KVM, "KVM")])
+        .collect();
     let parts = [("user", "user"), ("kernel", "kernel"), ("monitor", "monitor"), ("firmware", "firmware")];
     vec![ChartPlan::split("instructions", "Where the instructions are", bars, &parts, "% of bare")]
 }

@@ -6,6 +6,7 @@ use std::process::{Command, Stdio};
 use control::VmSpec;
 
 use super::counts::{self, Counts};
+use super::kvm;
 use crate::plan::{Artifact, Meter, System, Trial, Workload};
 use crate::report::{commit_of, describe};
 use crate::rig::{self, Rig, WATCHDOG, debian_vm};
@@ -33,7 +34,7 @@ pub fn measure(trial: &Trial, workload: &Workload, initrd: &Path, dir: &Path) ->
     let (machine, commit) = match trial.system {
         System::Bare => (files.bare(trial, workload)?, String::new()),
         System::Mirrorball => files.mirrorball(trial, workload)?,
-        System::Kvm => return Err(unsupported(trial)),
+        System::Kvm => (files.kvm(trial, workload)?, String::new()),
     };
     let counts = Counts::read(&out)?;
     let values = workload.phases.iter().flat_map(|phase| counts.values(phase, trial.system)).collect();
@@ -53,33 +54,46 @@ struct Files<'a> {
 
 impl Files<'_> {
     fn bare(&self, trial: &Trial, workload: &Workload) -> Result<String, LabError> {
+        let console = self.linux(trial, workload.memory_mib, self.initrd, &workload.cmdline)?;
+        check("the bare machine", "it ended", console)?;
+        Ok(format!("virt, {} harts, {} MiB", trial.machine.harts(), workload.memory_mib))
+    }
+
+    fn kvm(&self, trial: &Trial, workload: &Workload) -> Result<String, LabError> {
+        let host = kvm::Host::of(trial, workload, self.initrd, self.dir)?;
+        let console = self.linux(trial, host.memory_mib, &host.initrd, &host.cmdline)?;
+        let settings = kvm::settings(&console);
+        check("the KVM host", "it ended", console)?;
+        Ok(format!("virt, {} harts, {} MiB, KVM: {settings}", trial.machine.harts(), host.memory_mib))
+    }
+
+    /// Runs the workload's kernel on the machine itself until it powers off; what it said.
+    fn linux(&self, trial: &Trial, memory_mib: u32, initrd: &Path, cmdline: &str) -> Result<String, LabError> {
         let console = self.dir.join("console");
-        let harts: u16 = trial.machine.nodes.iter().map(|node| node.harts).sum();
         let mut qemu = Command::new("qemu-system-riscv64");
-        qemu.args(["-nodefaults", "-display", "none", "-no-reboot", "-M", "virt,aia=aplic-imsic,aclint=on"]);
-        qemu.args(["-cpu", "rva23s64", "-smp", &harts.to_string()]);
+        qemu.args(["-nodefaults", "-display", "none", "-no-reboot"]);
+        qemu.args(["-M", "virt,aia=aplic-imsic,aia-guests=7,aclint=on"]);
+        qemu.args(["-cpu", "rva23s64", "-smp", &trial.machine.harts().to_string()]);
         if trial.machine.counting {
             qemu.args(["-icount", "shift=0"]);
         }
-        qemu.args(["-m", &format!("{}M", workload.memory_mib)]);
-        qemu.arg("-kernel").arg(self.kernel).arg("-initrd").arg(self.initrd);
-        qemu.args(["-append", &format!("console=ttyS0 {}", workload.cmdline)]);
+        qemu.args(["-m", &format!("{memory_mib}M")]);
+        qemu.arg("-kernel").arg(self.kernel).arg("-initrd").arg(initrd);
+        qemu.args(["-append", &format!("console=ttyS0 {cmdline}")]);
         qemu.args(["-serial", &format!("file:{}", console.display()), "-plugin", &self.plugin]);
         let mut child = qemu.stdin(Stdio::null()).spawn().map_err(LabError::io("qemu-system-riscv64"))?;
         counts::wait(&mut child, WATCHDOG)?;
-        check("the bare machine", "it ended", std::fs::read_to_string(&console).unwrap_or_default())?;
-        Ok(format!("virt, {harts} harts, {} MiB", workload.memory_mib))
+        Ok(std::fs::read_to_string(&console).unwrap_or_default())
     }
 
     fn mirrorball(&self, trial: &Trial, workload: &Workload) -> Result<(String, String), LabError> {
         let machine = self.rig(trial)?.boot()?;
         let info = machine.client().machine_info()?;
-        let harts: u16 = trial.machine.nodes.iter().map(|node| node.harts).sum();
         let spec = VmSpec {
             ports: Vec::new(),
             rng: false,
             balloon: false,
-            ..debian_vm("workload", harts, workload.memory_mib, INITRD, &workload.cmdline)?
+            ..debian_vm("workload", trial.machine.harts(), workload.memory_mib, INITRD, &workload.cmdline)?
         };
         machine.start(&spec)?;
         // As long as the marks need; the machine's watchdog is for short things.

@@ -2,6 +2,7 @@
 
 mod counts;
 mod guest;
+mod kvm;
 mod progress;
 
 use std::collections::BTreeMap;
@@ -40,7 +41,14 @@ pub fn stored(experiment: &Experiment, size: Size) -> Result<(Report, Vec<String
     let (mut results, mut gaps) = (Results::default(), Vec::new());
     let mut bench = Bench::new(size)?;
     for trial in &plan.trials {
-        match store.find(&bench.configuration(trial)?) {
+        let configuration = match bench.configuration(trial) {
+            Err(error @ LabError::Missing { .. }) if trial.system == System::Kvm => {
+                gaps.push(format!("{}: left out: {error}", trial.label()));
+                continue;
+            }
+            other => other?,
+        };
+        match store.find(&configuration) {
             Found::Same(measured) => results.add(&trial.name, measured),
             Found::Other(how) => gaps.push(format!("{}: refused, it was measured with {how}", trial.label())),
             Found::Nothing => gaps.push(format!("{}: not measured yet", trial.label())),
@@ -59,7 +67,15 @@ fn trials(
     let mut results = Results::default();
     for trial in &plan.trials {
         progress.begin(&trial.label());
-        let configuration = bench.configuration(trial)?;
+        let configuration = match bench.configuration(trial) {
+            // The peer is for comparison: the rest can be measured without it.
+            Err(error @ LabError::Missing { .. }) if trial.system == System::Kvm => {
+                progress.note(&format!("{}: left out: {error}", trial.label()));
+                progress.end();
+                continue;
+            }
+            other => other?,
+        };
         let found = if fresh { Found::Nothing } else { store.find(&configuration) };
         let measured = match found {
             Found::Same(measured) => {
@@ -156,6 +172,9 @@ impl Bench {
         }
         if trial.system == System::Mirrorball {
             needs.push(Artifact::Monitor);
+        }
+        if trial.system == System::Kvm {
+            needs.push(Artifact::KvmHost);
         }
         match &trial.work {
             Work::Procedure(procedure) => needs.extend(procedure.needs),
