@@ -28,7 +28,8 @@ while read -r module; do
 done </modules/order
 [ -c /dev/kvm ] || end "failed reason=no /dev/kvm: has the machine the H extension?"
 [ -z "$halt_poll_ns" ] || echo "$halt_poll_ns" >/sys/module/kvm/parameters/halt_poll_ns
-back="-object memory-backend-ram,id=ram,size=${memory}M,prealloc=on"
+# Memory comes when a vCPU touches it, on that vCPU's node: taken at the start it would all lie where the emulator started.
+back="-object memory-backend-ram,id=ram,size=${memory}M"
 case $hugepages in
     thp) echo always >/sys/kernel/mm/transparent_hugepage/enabled ;;
     none) echo never >/sys/kernel/mm/transparent_hugepage/enabled ;;
@@ -37,7 +38,7 @@ case $hugepages in
         echo $pages >/proc/sys/vm/nr_hugepages
         [ "$(cat /proc/sys/vm/nr_hugepages)" -ge $pages ] || end "failed reason=no $pages huge pages of 2 MiB to be had"
         mount -t hugetlbfs -o pagesize=2M none /hugepages
-        back="-object memory-backend-file,id=ram,size=${memory}M,mem-path=/hugepages,prealloc=on"
+        back="-object memory-backend-file,id=ram,size=${memory}M,mem-path=/hugepages"
         ;;
     *) end "failed reason=hugepages=$hugepages is none of thp, hugetlb, none" ;;
 esac
