@@ -46,6 +46,8 @@ pub const STATUS_AT: u64 = FIRMWARE_AT + FIRMWARE_BYTES - 0x2000;
 pub const MAILBOX_AT: u64 = FIRMWARE_AT + FIRMWARE_BYTES - 0x1000;
 /// Bytes of each of the two.
 pub const PAGE_BYTES: u64 = 0x1000;
+/// Ticks of the emulated machine's time in a second.
+pub const TICKS_PER_SECOND: u64 = 10_000_000;
 /// Version of all that this crate describes.
 pub const VERSION: u64 = 1;
 /// What the device tree's node for the status page is compatible with.

@@ -10,7 +10,8 @@
 //! ```toml
 //! name = "pair"
 //!
-//! [machine]                # all optional: cpu, interrupts, guest_files, distances, icount, monitor, qemu, qemu_args
+//! [machine]                # all optional: cpu, interrupts, guest_files, distances, icount, firmware, monitor, qemu,
+//!                          # qemu_args
 //! cpu = "rva23s64"
 //!
 //! [[node]]                 # one or more
@@ -71,6 +72,7 @@ mod vm_file;
 pub use model::{Latency, ModelError, ModelPlan, Preset};
 pub use paths::{CACHE_VARIABLE, Loader, cache_dir};
 pub use plan::{
-    Backing, DiskModel, DiskPlan, Hardware, ImageFormat, MachineInterrupts, MachinePlan, ModuleFile, NodePlan, VmPlan,
+    Backing, DiskModel, DiskPlan, Firmware, Hardware, ImageFormat, MachineInterrupts, MachinePlan, ModuleFile,
+    NodePlan, VmPlan,
 };
 pub use problem::{ConfigError, Problem, Severity};

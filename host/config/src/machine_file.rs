@@ -11,7 +11,9 @@ use crate::check::{self, Places};
 use crate::model_file;
 use crate::modules::Modules;
 use crate::paths::Loader;
-use crate::plan::{Backing, DiskModel, DiskPlan, Hardware, ImageFormat, MachineInterrupts, MachinePlan, NodePlan};
+use crate::plan::{
+    Backing, DiskModel, DiskPlan, Firmware, Hardware, ImageFormat, MachineInterrupts, MachinePlan, NodePlan,
+};
 use crate::problem::{ConfigError, Place, Report, Source};
 use crate::reader::{Layer, Section};
 use crate::vm_file;
@@ -106,6 +108,7 @@ fn read_hardware(loader: &Loader, top: &Section<'_>, places: &mut Places) -> Har
         uplink,
         icount: false,
         model: top.table("model").map(|section| model_file::read(&section, places)),
+        firmware: Firmware::OpenSbi,
         qemu: None,
         monitor: None,
         qemu_args: Vec::new(),
@@ -140,6 +143,8 @@ fn read_machine(loader: &Loader, section: &Section<'_>, plan: &mut Hardware, pla
     places.note("distances", section, Some("distances"));
     plan.distances = section.matrix("distances", 0..=u8::MAX).map(|at| at.value);
     plan.icount = section.boolean("icount").is_some_and(|at| at.value);
+    let firmware = section.choice("firmware", &[("opensbi", Firmware::OpenSbi), ("faults", Firmware::Faults)]);
+    plan.firmware = firmware.map_or(Firmware::OpenSbi, |at| at.value);
     for (key, field) in [("qemu", &mut plan.qemu), ("monitor", &mut plan.monitor)] {
         let Some(text) = section.string(key) else { continue };
         *field = loader.resolve(section, key, &text.value, &text.place);

@@ -43,6 +43,8 @@ pub struct Hardware {
     pub icount: bool,
     /// The model of a NUMA machine that it runs with; `None` = QEMU as it is.
     pub model: Option<ModelPlan>,
+    /// What runs in M-mode.
+    pub firmware: Firmware,
     /// The emulator; `None` = `qemu-system-riscv64` in `PATH`.
     pub qemu: Option<PathBuf>,
     /// The monitor's image; `None` = the caller knows it.
@@ -63,6 +65,16 @@ impl Hardware {
     pub fn memory_mib(&self) -> u64 {
         self.nodes.iter().map(|node| u64::from(node.memory_mib)).sum()
     }
+}
+
+/// What runs in M-mode.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Firmware {
+    /// The emulator's own.
+    #[default]
+    OpenSbi,
+    /// The one whose nodes, links and pages can be made to fail.
+    Faults,
 }
 
 /// The interrupt controllers of the machine.

@@ -3,7 +3,7 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use config::{Backing, ConfigError, ImageFormat, Loader, MachineInterrupts, MachinePlan};
+use config::{Backing, ConfigError, Firmware, ImageFormat, Loader, MachineInterrupts, MachinePlan};
 use control::{Boot, DiskMode, Name, VmSpec};
 
 struct Place(tempfile::TempDir);
@@ -128,13 +128,14 @@ fn the_machine_section() {
     let place = Place::new();
     let plan = place
         .load(&format!(
-            "name = \"x\"\n[machine]\ncpu = \"max\"\ninterrupts = \"plic\"\nicount = true\nqemu_args = [\"-s\"]\n\
+            "name = \"x\"\n[machine]\ncpu = \"max\"\ninterrupts = \"plic\"\nicount = true\nfirmware = \"faults\"\nqemu_args = [\"-s\"]\n\
              [network]\n[options]\ntime_slice_us = 2000\ntrace = true\n{NODE}[[disk]]\nname = \"t\"\nsize_mib = 64\n"
         ))
         .unwrap_or_else(|error| panic!("{error:#}"));
     assert_eq!(plan.hardware.cpu, "max");
     assert_eq!(plan.hardware.interrupts, MachineInterrupts::Plic);
     assert!(plan.hardware.icount && plan.hardware.uplink);
+    assert_eq!(plan.hardware.firmware, Firmware::Faults);
     assert_eq!(plan.hardware.qemu_args, ["-s"]);
     assert_eq!(plan.hardware.disks[0].backing, Backing::Scratch { size_mib: 64 });
     assert!(!plan.hardware.disks[0].read_only);

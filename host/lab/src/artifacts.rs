@@ -32,6 +32,14 @@ pub fn probe() -> Result<PathBuf, LabError> {
     built(PROBE_VARIABLE, "probe.bin")
 }
 
+/// The fault firmware.
+///
+/// # Errors
+/// [`LabError::Missing`] if it has not been built.
+pub fn firmware() -> Result<PathBuf, LabError> {
+    built("MIRRORBALL_FIRMWARE", "firmware.bin")
+}
+
 /// The machine model's plugin for the emulator.
 ///
 /// # Errors

@@ -3,7 +3,9 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
-use config::{Backing, DiskPlan, Hardware, ImageFormat, MachineInterrupts, MachinePlan, ModuleFile, NodePlan};
+use config::{
+    Backing, DiskPlan, Firmware, Hardware, ImageFormat, MachineInterrupts, MachinePlan, ModuleFile, NodePlan,
+};
 use control::{
     Boot, BootConfig, Event, EventKind, Label, MachineStats, Name, StreamData, SubnetSpec, VmSpec, VmState, VmStats,
     VmSummary,
@@ -44,6 +46,7 @@ impl Rig {
             uplink: false,
             icount: false,
             model: None,
+            firmware: Firmware::OpenSbi,
             qemu: None,
             monitor: None,
             qemu_args: Vec::new(),
@@ -158,6 +161,7 @@ impl Rig {
             root: RunRoot::at(dir.path().join("run")),
             monitor: Some(artifacts::monitor()?),
             plugin: artifacts::numa_plugin().ok(),
+            firmware: artifacts::firmware().ok(),
             boot_timeout: WATCHDOG,
         };
         let machine = Machine::launch(&self.plan, &options, |_| {})?;

@@ -6,9 +6,11 @@ use std::sync::mpsc::{Receiver, channel};
 use std::time::Duration;
 
 use config::Hardware;
+use faults::Request;
 
 use crate::emulator::{Emulator, Payload, Process, Wiring};
-use crate::launch::{self, LaunchError, Logs, Outcome};
+use crate::faults::{FaultError, FaultPort};
+use crate::launch::{self, FaultFiles, LaunchError, Logs, Outcome};
 use crate::model::ModelFiles;
 
 /// What a bare machine boots, and where its files are.
@@ -24,6 +26,10 @@ pub struct BareBoot {
     pub dir: PathBuf,
     /// The machine model's plugin, for machines with a model.
     pub plugin: Option<PathBuf>,
+    /// The fault firmware's image, for machines whose hardware can fail.
+    pub firmware: Option<PathBuf>,
+    /// What is to fail: the firmware finds it when it starts.
+    pub faults: Vec<Request>,
 }
 
 /// A running machine without the monitor. Dropping it takes its power.
@@ -34,6 +40,7 @@ pub struct BareMachine {
     dir: PathBuf,
     /// Holds the machine's RAM where the model reads it.
     _model: Option<ModelFiles>,
+    faults: Option<FaultFiles>,
 }
 
 impl BareMachine {
@@ -49,18 +56,23 @@ impl BareMachine {
             }
         }
         let mut model = launch::model_files(hardware, &emulator, boot.plugin.as_deref(), &boot.dir)?;
+        let faults = launch::fault_files(hardware, boot.firmware.as_deref(), model.as_ref(), &boot.dir)?;
+        if let Some(files) = &faults {
+            FaultPort::open(&files.wiring.ram)?.prepare(&boot.faults)?;
+        }
         let (kernel, initrd, cmdline) = (boot.kernel.clone(), boot.initrd.clone(), boot.cmdline.clone());
         let wiring = Wiring {
             payload: Payload::Linux { kernel, initrd, cmdline },
             log: Self::console_in(&boot.dir),
             scratch: boot.dir.clone(),
             model: model.as_ref().map(|files| files.wiring().clone()),
+            faults: faults.as_ref().map(|files| files.wiring.clone()),
         };
         launch::make_disks(hardware, &wiring, model.as_mut())?;
         let (sender, exit) = channel();
         let on_exit = move |status| _ = sender.send(status);
         let process = launch::start_emulator(&emulator, hardware, &wiring, &Self::log_in(&boot.dir), on_exit)?;
-        Ok(Self { process, exit, dir: boot.dir.clone(), _model: model })
+        Ok(Self { process, exit, dir: boot.dir.clone(), _model: model, faults })
     }
 
     /// What it has said on its console so far.
@@ -79,6 +91,14 @@ impl BareMachine {
     #[must_use]
     pub fn marks(&self) -> PathBuf {
         ModelFiles::marks(&self.dir)
+    }
+
+    /// The way to its firmware, where that can make hardware fail.
+    ///
+    /// # Errors
+    /// [`FaultError::NoMailbox`] where it cannot.
+    pub fn fault_port(&self) -> Result<FaultPort, FaultError> {
+        FaultPort::open(&self.faults.as_ref().ok_or(FaultError::NoMailbox)?.wiring.ram)
     }
 
     /// Waits until the machine has ended, at most so long; `None` if it still runs.

@@ -9,14 +9,16 @@ use std::sync::mpsc::{Receiver, Sender, channel};
 use std::thread;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use config::{Backing, Hardware, MachinePlan};
+use config::{Backing, Firmware, Hardware, MachinePlan};
 use control::ServerHello;
 use thiserror::Error;
 
 use crate::bundle::{BundleError, write_bundle};
 use crate::client::{Client, ClientError};
-use crate::emulator::{Emulator, EmulatorError, Payload, Process, Wiring, arguments};
+use crate::emulator::{Emulator, EmulatorError, FaultWiring, Payload, Process, Wiring, arguments};
+use crate::faults::FaultError;
 use crate::model::{ModelFiles, ModelStartError, check_emulator};
+use crate::ram::SharedRam;
 use crate::rundir::{Claim, Phase, RunDir, RunDirError, RunRoot, State};
 use crate::supervisor::{Limits, Supervisor, SupervisorError};
 
@@ -32,13 +34,21 @@ pub struct LaunchOptions {
     pub monitor: Option<PathBuf>,
     /// The machine model's plugin, for machines with a model.
     pub plugin: Option<PathBuf>,
+    /// The fault firmware's image, for machines whose hardware can fail.
+    pub firmware: Option<PathBuf>,
     /// How long the monitor may take to answer.
     pub boot_timeout: Duration,
 }
 
 impl Default for LaunchOptions {
     fn default() -> Self {
-        Self { root: RunRoot::from_env(), monitor: None, plugin: None, boot_timeout: Duration::from_secs(120) }
+        Self {
+            root: RunRoot::from_env(),
+            monitor: None,
+            plugin: None,
+            firmware: None,
+            boot_timeout: Duration::from_secs(120),
+        }
     }
 }
 
@@ -96,9 +106,15 @@ pub enum LaunchError {
         /// Where it was looked for.
         path: PathBuf,
     },
+    /// The fault firmware is not there.
+    #[error("the fault firmware firmware.bin is not built: run `./x build`, or leave out firmware = \"faults\"")]
+    NoFirmware,
     /// The machine model cannot be had.
     #[error(transparent)]
     Model(#[from] ModelStartError),
+    /// The first faults cannot be told to the firmware.
+    #[error(transparent)]
+    Faults(#[from] FaultError),
     /// A file or socket operation failed.
     #[error("{path}: {source}")]
     Io {
@@ -177,6 +193,8 @@ pub struct Machine {
     exit: Receiver<First>,
     /// Holds the machine's RAM where the model reads it.
     _model: Option<ModelFiles>,
+    /// The same for faults.
+    _faults: Option<FaultFiles>,
     claim: Claim,
 }
 
@@ -197,7 +215,8 @@ impl Machine {
         let dir = claim.dir().clone();
         let mut model = model_files(&plan.hardware, &emulator, options.plugin.as_deref(), dir.path())?;
         on_step(Step::Bundle { bytes: write_bundle(plan, &dir.bundle())? });
-        let wiring = wiring(monitor, &dir, model.as_ref());
+        let faults = fault_files(&plan.hardware, options.firmware.as_deref(), model.as_ref(), dir.path())?;
+        let wiring = wiring(monitor, &dir, model.as_ref(), faults.as_ref());
         make_disks(&plan.hardware, &wiring, model.as_mut())?;
         let link_listener = listen(&dir.qemu_socket())?;
         let clients = listen(&dir.control_socket())?;
@@ -214,7 +233,7 @@ impl Machine {
         state.phase = Phase::Running;
         claim.publish(&state)?;
         on_step(Step::Ready { hello: supervisor.hello().clone() });
-        Ok(Self { supervisor, process, exit, _model: model, claim })
+        Ok(Self { supervisor, process, exit, _model: model, _faults: faults, claim })
     }
 
     /// Its run directory.
@@ -270,6 +289,36 @@ fn monitor_image(plan: &MachinePlan, options: &LaunchOptions) -> Result<PathBuf,
     if path.is_file() { Ok(path) } else { Err(LaunchError::MissingMonitor { path }) }
 }
 
+/// What a machine with the fault firmware is started with. Its RAM lives as long as this, or as the emulator.
+#[derive(Debug)]
+pub struct FaultFiles {
+    /// How the emulator is told.
+    pub wiring: FaultWiring,
+    /// The machine's RAM, unless its model has it.
+    _ram: Option<SharedRam>,
+}
+
+/// The fault firmware, if the machine has it, and RAM through which it is reached.
+pub fn fault_files(
+    hardware: &Hardware,
+    firmware: Option<&Path>,
+    model: Option<&ModelFiles>,
+    dir: &Path,
+) -> Result<Option<FaultFiles>, LaunchError> {
+    if hardware.firmware != Firmware::Faults {
+        return Ok(None);
+    }
+    let firmware = firmware.filter(|path| path.is_file()).ok_or(LaunchError::NoFirmware)?.to_owned();
+    let ram = match model {
+        Some(_) => None,
+        None => {
+            Some(SharedRam::make(hardware, dir).map_err(|source| LaunchError::Io { path: dir.to_owned(), source })?)
+        }
+    };
+    let path = model.map(|model| model.wiring().ram.clone()).or_else(|| Some(ram.as_ref()?.path().to_owned()));
+    Ok(path.map(|path| FaultFiles { wiring: FaultWiring { firmware, ram: path }, _ram: ram }))
+}
+
 /// The files of the machine's model, if it has one; checked before anything starts.
 pub fn model_files(
     hardware: &Hardware,
@@ -287,12 +336,13 @@ pub fn model_files(
     Ok(Some(ModelFiles::prepare(plan, hardware, plugin, dir)?))
 }
 
-fn wiring(monitor: PathBuf, dir: &RunDir, model: Option<&ModelFiles>) -> Wiring {
+fn wiring(monitor: PathBuf, dir: &RunDir, model: Option<&ModelFiles>, faults: Option<&FaultFiles>) -> Wiring {
     Wiring {
         payload: Payload::Monitor { image: monitor, bundle: dir.bundle(), control: dir.qemu_socket() },
         log: dir.monitor_log(),
         scratch: dir.path().to_owned(),
         model: model.map(|files| files.wiring().clone()),
+        faults: faults.map(|files| files.wiring.clone()),
     }
 }
 
@@ -342,6 +392,8 @@ fn first_state(plan: &MachinePlan, emulator_pid: u32) -> State {
         config: plan.file.canonicalize().ok(),
         started_unix: SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs(),
         phase: Phase::Booting,
+        can_fail: plan.hardware.firmware == Firmware::Faults,
+        counts_instructions: plan.hardware.icount,
     }
 }
 

@@ -4,6 +4,7 @@
 //! - [`Machine`]: a machine that this process started from a [`config::MachinePlan`] and supervises.
 //! - [`BareMachine`]: the same hardware under a kernel without the monitor.
 //! - [`ModelFiles`]: what a machine with a NUMA model is started with; [`SharedModel`]: a look at it while it runs.
+//! - [`FaultPort`]: makes hardware of a running machine fail, where its firmware can.
 //! - [`Client`]: a session with a running machine, from any process: typed calls and [`Stream`]s.
 //! - [`GuestAgent`]: commands inside a guest.
 //! - [`RunRoot`] and [`RunDir`]: where running machines are found.
@@ -36,18 +37,23 @@ mod bundle;
 mod client;
 mod detach;
 mod emulator;
+mod faults;
 mod launch;
 mod model;
+mod ram;
 mod rundir;
 mod supervisor;
 mod wait;
 
+pub use self::faults::{FaultError, FaultPort, Injection};
 pub use agent::{AgentError, ExecResult, ExecStatus, GuestAgent, ShutdownMode};
 pub use bare::{BareBoot, BareMachine};
 pub use bundle::{BundleError, write_bundle};
 pub use client::{Client, ClientError, DEFAULT_TIMEOUT, Stream, find};
 pub use detach::{Daemon, DetachError, spawn_detached};
-pub use emulator::{Emulator, EmulatorError, MIN_VERSION, ModelWiring, Payload, Process, Version, Wiring, arguments};
+pub use emulator::{
+    Emulator, EmulatorError, FaultWiring, MIN_VERSION, ModelWiring, Payload, Process, Version, Wiring, arguments,
+};
 pub use launch::{LaunchError, LaunchOptions, Logs, Machine, Outcome, Step};
 pub use model::{
     HartState, MODELLED_VERSION, ModelFiles, ModelStartError, ModelState, PLUGIN_FILE, PageMisses, RoomError,

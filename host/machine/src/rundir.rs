@@ -11,7 +11,8 @@
 //! | `qemu.log` | what the emulator itself says |
 //! | `supervisor.log` | what a detached supervisor says |
 //! | `bundle.cpio` | the boot bundle |
-//! | `model.bin`, `model.json`, `ram`, `marks.log` | see [`crate::ModelFiles`] |
+//! | `ram` | a link to the machine's RAM, where others look into it |
+//! | `model.bin`, `model.json`, `marks.log` | see [`crate::ModelFiles`] |
 //! | `disk-*.img` | disks that go with the machine |
 
 use std::fs::{self, DirBuilder, File};
@@ -61,6 +62,12 @@ pub struct State {
     pub started_unix: u64,
     /// How far it is.
     pub phase: Phase,
+    /// Whether its firmware can make hardware fail.
+    #[serde(default)]
+    pub can_fail: bool,
+    /// Whether its harts count their instructions.
+    #[serde(default)]
+    pub counts_instructions: bool,
 }
 
 /// How far a machine is.
@@ -343,6 +350,8 @@ mod tests {
             config: None,
             started_unix: 0,
             phase: Phase::Booting,
+            can_fail: true,
+            counts_instructions: false,
         };
         claim.publish(&state).expect("it can be written");
         assert_eq!(root.machine(&name).state(), Some(state));

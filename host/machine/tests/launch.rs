@@ -51,7 +51,11 @@ impl Bench {
         let file = write("m.toml", MACHINE);
         let plan = Loader { cache: None, check_files: true }.load(&file).unwrap_or_else(|error| panic!("{error:#}"));
         let root = RunRoot::at(dir.path().join("run"));
-        Self { dir, plan, options: LaunchOptions { root, monitor: None, plugin: None, boot_timeout: WATCHDOG } }
+        Self {
+            dir,
+            plan,
+            options: LaunchOptions { root, monitor: None, plugin: None, firmware: None, boot_timeout: WATCHDOG },
+        }
     }
 
     /// A machine whose emulator is this program: it runs [`emulator`].

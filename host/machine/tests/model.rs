@@ -75,6 +75,8 @@ impl Bench {
             cmdline: "quiet".into(),
             dir: self.path("bare"),
             plugin: plugin.map(|name| self.path(name)),
+            firmware: None,
+            faults: Vec::new(),
         }
     }
 
@@ -84,6 +86,7 @@ impl Bench {
             root: RunRoot::at(self.path("run")),
             monitor: None,
             plugin: plugin.map(|name| self.path(name)),
+            firmware: None,
             boot_timeout: WATCHDOG,
         };
         let error = Machine::launch(&self.plan, &options, |_| {}).map(drop).expect_err("it does not start");

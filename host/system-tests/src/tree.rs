@@ -57,6 +57,7 @@ fn dump(hardware: &Hardware, to: &Path) {
     let wiring = machine::Wiring {
         payload: machine::Payload::Linux { kernel: "kernel".into(), initrd: None, cmdline: String::new() },
         log: "log".into(),
+        faults: None,
         scratch: "scratch".into(),
         model: None,
     };

@@ -109,6 +109,17 @@ Examples:
   mirrorball model off
   mirrorball model --json | jq '.nodes[] | {id, local_misses, remote_misses}'";
 
+pub const INJECT: &str = "\
+For machines whose file says firmware = \"faults\" in [machine]. The firmware stops harts and closes memory for all \
+survivors, then interrupts them; docs/abi/faults.md has the details. Times are the machine's own.
+
+Examples:
+  mirrorball inject node-power 2
+  mirrorball inject router 2,3 --at 30s
+  mirrorball inject link 0,1 --after-instructions 500000000 --hart 0
+  mirrorball inject page 0x90000000
+  mirrorball inject --list --json | jq '.faults[-1]'";
+
 pub const CONSOLE: &str = "\
 Output that the monitor has kept is printed first. On a terminal, keys go to the guest as they are, and the escape \
 key (Ctrl-] unless --escape says otherwise) detaches; the VM goes on. Otherwise standard input is sent to the guest, \

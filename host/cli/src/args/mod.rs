@@ -65,6 +65,9 @@ pub enum Command {
     /// Show what the NUMA model of the machine has counted, or switch it
     #[command(after_help = help::MODEL)]
     Model(Model),
+    /// Make a node, a router, a link or a page of the machine fail; or list what has
+    #[command(after_help = help::INJECT)]
+    Inject(Inject),
     /// Use the console of a VM
     #[command(after_help = help::CONSOLE)]
     Console(Console),
@@ -237,6 +240,46 @@ pub enum ModelAction {
     Off,
     /// Zero the pages' miss counters
     Reset,
+}
+
+/// `inject`.
+#[derive(Args, Debug)]
+pub struct Inject {
+    /// What fails
+    #[arg(required_unless_present = "list", value_name = "KIND")]
+    pub kind: Option<FaultKind>,
+    /// The nodes that it is about, as 2 or 0,1; for a page its machine address, as 0x9000_0000
+    #[arg(required_unless_present = "list", value_name = "NODES|ADDR")]
+    pub target: Option<String>,
+    /// When the machine's time has come this far, counted from its reset
+    #[arg(long, value_name = "TIME", value_parser = parse_duration, conflicts_with = "after_instructions")]
+    pub at: Option<Duration>,
+    /// When a hart has executed so many instructions since reset; the machine must count them (icount)
+    #[arg(long, value_name = "N")]
+    pub after_instructions: Option<u64>,
+    /// The hart whose instructions count
+    #[arg(long, value_name = "N", default_value = "0", requires = "after_instructions")]
+    pub hart: u64,
+    /// Show what has failed, what will, and what is left
+    #[arg(long, conflicts_with_all = ["kind", "target", "at", "after_instructions"])]
+    pub list: bool,
+    #[command(flatten)]
+    pub json: Json,
+}
+
+/// What can fail.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum FaultKind {
+    /// A node loses its power: its harts stop, its memory is gone
+    NodePower,
+    /// A router fails, and with it all nodes behind it
+    Router,
+    /// The link between these nodes and all others: both parts live on without each other
+    Link,
+    /// A node's controller hangs: its memory is gone, its harts hang
+    NodeController,
+    /// A page of memory cannot be accessed any more
+    Page,
 }
 
 /// `console`.

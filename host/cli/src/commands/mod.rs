@@ -6,6 +6,7 @@ mod console;
 mod events;
 mod exec;
 mod info;
+mod inject;
 mod launch;
 mod ls;
 mod model;
@@ -68,6 +69,7 @@ pub fn run(arguments: Arguments) -> Result<ExitCode, Failure> {
         Command::Events(args) => events::run(&context, &args),
         Command::Trace(args) => trace::run(&context, &args),
         Command::Model(args) => model::run(&context, &args),
+        Command::Inject(args) => inject::run(&context, &args),
         Command::Create(args) => vm::create(&context, &args),
         Command::Start(args) => vm::start(&context, &args.vm),
         Command::Stop(args) => vm::stop(&context, &args),

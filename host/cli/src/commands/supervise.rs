@@ -27,6 +27,7 @@ pub fn run(args: &Supervise) -> Result<(), Failure> {
         root: RunRoot::from_env(),
         monitor: None,
         plugin: lab::artifacts::numa_plugin().ok(),
+        firmware: lab::artifacts::firmware().ok(),
         boot_timeout: args.launch.boot_timeout,
     };
     let machine = Machine::launch(&plan, &options, tell).map_err(|error| Failure::Other(error.to_string()))?;

@@ -52,6 +52,8 @@ impl FakeMachine {
             supervisor_pid: 1,
             emulator_pid: None,
             config: Some(PathBuf::from("demo.toml")),
+            can_fail: false,
+            counts_instructions: false,
             started_unix: 0,
             phase: Phase::Running,
         };

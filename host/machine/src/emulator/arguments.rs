@@ -16,6 +16,8 @@ pub struct Wiring {
     pub scratch: PathBuf,
     /// The model that it runs with.
     pub model: Option<ModelWiring>,
+    /// The firmware that can make parts of it fail.
+    pub faults: Option<FaultWiring>,
 }
 
 /// What the firmware starts.
@@ -39,6 +41,15 @@ pub enum Payload {
         /// Its command line.
         cmdline: String,
     },
+}
+
+/// The fault firmware, and how it is reached.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct FaultWiring {
+    /// Its image.
+    pub firmware: PathBuf,
+    /// The machine's RAM, as in [`ModelWiring::ram`]: its mailbox is in there.
+    pub ram: PathBuf,
 }
 
 /// The files of the machine model.
@@ -88,11 +99,15 @@ impl Wiring {
 pub fn arguments(hardware: &Hardware, wiring: &Wiring) -> Vec<OsString> {
     let mut line = Line::default();
     line.flag("-nodefaults").option("-display", "none").flag("-no-reboot");
-    machine(&mut line, hardware);
-    nodes(&mut line, &hardware.nodes, wiring.model.as_ref());
+    machine(&mut line, hardware, wiring.faults.is_some());
+    let ram = wiring.model.as_ref().map(|model| &model.ram);
+    nodes(&mut line, &hardware.nodes, ram.or(wiring.faults.as_ref().map(|faults| &faults.ram)));
     distances(&mut line, hardware);
     if hardware.icount {
         line.option("-icount", "shift=0");
+    }
+    if let Some(faults) = &wiring.faults {
+        line.value("-bios", &faults.firmware);
     }
     if let Some(model) = &wiring.model {
         add_model(&mut line, model);
@@ -111,7 +126,7 @@ pub fn arguments(hardware: &Hardware, wiring: &Wiring) -> Vec<OsString> {
     line.0
 }
 
-fn machine(line: &mut Line, hardware: &Hardware) {
+fn machine(line: &mut Line, hardware: &Hardware, can_fail: bool) {
     match hardware.interrupts {
         // Without `aclint` the firmware dies on machines of three nodes and more.
         MachineInterrupts::Aia { guest_files } => {
@@ -119,22 +134,24 @@ fn machine(line: &mut Line, hardware: &Hardware) {
         }
         MachineInterrupts::Plic => line.option("-M", "virt"),
     };
-    line.option("-cpu", &hardware.cpu);
+    // Memory is lost by physical memory protection, which the emulator's profile CPUs lack unless told otherwise.
+    let cpu = if can_fail { format!("{},pmp=on", hardware.cpu) } else { hardware.cpu.clone() };
+    line.option("-cpu", cpu);
     line.option("-smp", hardware.harts().to_string());
     line.option("-m", format!("{}M", hardware.memory_mib()));
 }
 
-fn nodes(line: &mut Line, nodes: &[NodePlan], model: Option<&ModelWiring>) {
+fn nodes(line: &mut Line, nodes: &[NodePlan], ram: Option<&PathBuf>) {
     let (mut first, mut offset) = (0, 0);
     for (id, node) in nodes.iter().enumerate() {
         let last = first + node.harts - 1;
         let harts = if first == last { format!("{first}") } else { format!("{first}-{last}") };
         let size = format!("id=node{id},size={}M", node.memory_mib);
-        match model {
+        match ram {
             None => line.option("-object", format!("memory-backend-ram,{size}")),
-            Some(model) => {
+            Some(ram) => {
                 let options = format!("memory-backend-file,{size},share=on,offset={offset},mem-path=");
-                line.option("-object", path_option(&options, &model.ram))
+                line.option("-object", path_option(&options, ram))
             }
         };
         line.option("-numa", format!("node,nodeid={id},cpus={harts},memdev=node{id}"));
@@ -262,6 +279,7 @@ mod tests {
             uplink: false,
             icount: false,
             model: None,
+            firmware: config::Firmware::OpenSbi,
             qemu: None,
             monitor: None,
             qemu_args: vec!["-s".into()],
@@ -278,6 +296,7 @@ mod tests {
             log: "monitor.log".into(),
             scratch: "run".into(),
             model: None,
+            faults: None,
         }
     }
 
@@ -358,6 +377,20 @@ mod tests {
             assert!(line.contains(part), "{part} is not in {line}");
         }
         assert!(!line.contains("memory-backend-ram"));
+    }
+
+    #[test]
+    fn hardware_that_can_fail_has_its_firmware_and_shared_memory() {
+        let faults = FaultWiring { firmware: "firmware.bin".into(), ram: "/proc/1/fd/3".into() };
+        let line = line_of(&hardware(), &Wiring { faults: Some(faults), ..wiring() });
+        for part in [
+            "-cpu rva23s64,pmp=on",
+            "-bios firmware.bin",
+            "-object memory-backend-file,id=node1,size=512M,share=on,offset=1073741824,mem-path=/proc/1/fd/3 -numa",
+        ] {
+            assert!(line.contains(part), "{part} is not in {line}");
+        }
+        assert!(!line.contains("memory-backend-ram") && !line.contains("-plugin"));
     }
 
     #[test]

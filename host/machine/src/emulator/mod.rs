@@ -4,6 +4,6 @@ mod arguments;
 mod probe;
 mod process;
 
-pub use arguments::{ModelWiring, Payload, Wiring, arguments};
+pub use arguments::{FaultWiring, ModelWiring, Payload, Wiring, arguments};
 pub use probe::{Emulator, EmulatorError, MIN_VERSION, Version};
 pub use process::Process;

@@ -13,20 +13,18 @@ mod disks;
 mod room;
 mod shared;
 
-use std::fs::{self, File};
+use std::fs::File;
 use std::io::{self, Write};
-use std::os::fd::{AsRawFd, OwnedFd};
-use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
 
 use config::{Hardware, ModelError, ModelPlan};
 use control::Name;
 use disk_server::{DiskServer, ServerError};
 use model_file::{Header, LayoutError};
-use rustix::fs::{MemfdFlags, ftruncate, memfd_create};
 use thiserror::Error;
 
 use crate::emulator::{Emulator, EmulatorError, ModelWiring, Wiring};
+use crate::ram::SharedRam;
 pub use room::RoomError;
 pub use shared::{HartState, ModelState, PageMisses, SharedError, SharedModel};
 
@@ -82,7 +80,7 @@ pub struct ModelFiles {
     wiring: ModelWiring,
     header: Header,
     disks: Vec<DiskServer>,
-    _ram: OwnedFd,
+    _ram: SharedRam,
 }
 
 impl ModelFiles {
@@ -121,14 +119,15 @@ impl ModelFiles {
         write(&text, &serde_json::to_vec_pretty(&description).unwrap_or_default())?;
         let marks = Self::marks(dir);
         write(&marks, b"")?;
-        let (ram, ram_path) = make_ram(hardware, dir)?;
+        let ram =
+            SharedRam::make(hardware, dir).map_err(|source| ModelStartError::Io { path: dir.join("ram"), source })?;
         let wiring = ModelWiring {
             plugin,
             shared,
             shared_bytes,
             description: text,
             marks,
-            ram: ram_path,
+            ram: ram.path().to_owned(),
             seed: description.seed,
         };
         Ok(Self { wiring, header, disks: Vec::new(), _ram: ram })
@@ -161,18 +160,6 @@ pub fn check_emulator(emulator: &Emulator) -> Result<(), EmulatorError> {
         return Ok(());
     }
     Err(EmulatorError::NotModelled { program: emulator.program.clone(), version })
-}
-
-/// RAM without a name: no file system can be too full for it, and nothing is left behind however the machine ends.
-fn make_ram(hardware: &Hardware, dir: &Path) -> Result<(OwnedFd, PathBuf), ModelStartError> {
-    let link = dir.join("ram");
-    let failed = |source: io::Error| ModelStartError::Io { path: link.clone(), source };
-    let ram = memfd_create("mirrorball-ram", MemfdFlags::CLOEXEC).map_err(|error| failed(error.into()))?;
-    ftruncate(&ram, hardware.memory_mib() << 20).map_err(|error| failed(error.into()))?;
-    let path = PathBuf::from(format!("/proc/{}/fd/{}", std::process::id(), ram.as_raw_fd()));
-    let _ = fs::remove_file(&link);
-    symlink(&path, &link).map_err(failed)?;
-    Ok((ram, path))
 }
 
 fn write(path: &Path, content: &[u8]) -> Result<(), ModelStartError> {
