@@ -10,11 +10,15 @@ pub const MONITOR_VARIABLE: &str = "MIRRORBALL_MONITOR";
 /// Names the probe guest where it is not the one that this tree built.
 pub const PROBE_VARIABLE: &str = "MIRRORBALL_PROBE";
 
+/// Names the program of the workload guests where it is not the one that this tree built.
+const LOAD_VARIABLE: &str = "MIRRORBALL_LOAD";
 /// Names the counting plugin where it is not the one that this tree built.
 const COUNTER_VARIABLE: &str = "MIRRORBALL_COUNTER";
 
 /// Where bare-metal programs lie in the target folder.
 const BARE: &str = "riscv64imac-unknown-none-elf/monitor";
+/// Where programs lie that run inside Linux guests.
+const GUEST: &str = "riscv64gc-unknown-none-elf/monitor";
 
 /// The monitor's image.
 ///
@@ -63,6 +67,17 @@ pub fn plugin(variable: &str, name: &str) -> Result<PathBuf, LabError> {
     found.ok_or(LabError::Missing { path: name.into(), maker: "./x build" })
 }
 
+/// What the workloads of crate `loads` are made of. Their files are looked for when they are needed.
+///
+/// # Errors
+/// [`LabError::Missing`] if the program that the guests run has not been built.
+pub fn load_files() -> Result<loads::Files, LabError> {
+    let cache = config::cache_dir().unwrap_or_default();
+    let named = std::env::var_os(LOAD_VARIABLE).filter(|path| !path.is_empty()).map(PathBuf::from);
+    let program = named.unwrap_or_else(|| target_dir().join(GUEST).join("load"));
+    Ok(loads::Files { cache, program: existing(program, "./x build")? })
+}
+
 /// A file of the cache, as `kernel/Image`.
 ///
 /// # Errors
@@ -77,23 +92,7 @@ pub fn cached(name: &str) -> Result<PathBuf, LabError> {
 /// # Errors
 /// [`LabError::Missing`] if it has not been built.
 pub fn counter() -> Result<PathBuf, LabError> {
-    const NAME: &str = "libinstruction_counter.so";
-    let named = std::env::var_os(COUNTER_VARIABLE).map(PathBuf::from);
-    let program = std::env::current_exe().unwrap_or_default();
-    let beside = program.ancestors().skip(1).take(3).map(|folder| folder.join(NAME));
-    let target = target_dir();
-    let built = ["debug", "release"].map(|profile| target.join(profile).join(NAME));
-    let found = named.into_iter().chain(beside).chain(built).find(|path| path.is_file());
-    found.ok_or(LabError::Missing { path: NAME.into(), maker: "./x build" })
-}
-
-/// The host system for KVM: its initial file system, without guests.
-///
-/// # Errors
-/// [`LabError::Missing`] if it has not been made.
-pub fn kvm_host() -> Result<PathBuf, LabError> {
-    let path = config::cache_dir().map(|cache| cache.join("kvm-host/kvm-host.cpio")).unwrap_or_default();
-    existing(path, "./x image --loads")
+    plugin(COUNTER_VARIABLE, "libinstruction_counter.so")
 }
 
 /// A program built by this tree, or named by the environment.

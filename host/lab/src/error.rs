@@ -34,9 +34,6 @@ pub enum LabError {
     /// There is no emulator that can be used.
     #[error(transparent)]
     Emulator(#[from] EmulatorError),
-    /// A workload's files cannot be put together.
-    #[error(transparent)]
-    Load(#[from] loads::LoadError),
     /// A trial asks for what the lab cannot do.
     #[error("{trial}: {system:?} cannot be measured by {meter:?} on this machine")]
     Unsupported {
@@ -46,6 +43,35 @@ pub enum LabError {
         system: System,
         /// Its meter.
         meter: Meter,
+    },
+    /// A result cannot be kept.
+    #[error("{path}: {source}")]
+    Store {
+        /// Its file.
+        path: PathBuf,
+        /// Why not.
+        source: io::Error,
+    },
+    /// A workload cannot be made.
+    #[error(transparent)]
+    Load(#[from] loads::LoadError),
+    /// The machine has not the memory that its system needs.
+    #[error("{trial}: the machine has {has} MiB of memory, its system needs {needs}")]
+    Memory {
+        /// The trial.
+        trial: String,
+        /// The machine's.
+        has: u32,
+        /// What is needed.
+        needs: u32,
+    },
+    /// The machine model's marks are none.
+    #[error("the file of marks, line {line}: {why}; plugin and lab are not of one build: run `./x build`")]
+    Marks {
+        /// The line, from 1.
+        line: usize,
+        /// What is wrong with it.
+        why: String,
     },
     /// A chart could not be drawn.
     #[error("the chart {chart}: {why}")]

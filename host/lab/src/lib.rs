@@ -55,7 +55,7 @@ pub use report::{Figure, Report};
 pub use run::{Progress, Scratch};
 
 /// How an experiment is to be run.
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub struct Options {
     /// Fewer repetitions: ends within ten minutes on two cores.
     pub quick: bool,
@@ -63,11 +63,17 @@ pub struct Options {
     pub verbose: bool,
     /// Whether to measure again what is stored.
     pub fresh: bool,
+    /// Measure only the runs whose names have this in them; the others are as they are stored, or missing.
+    pub only: Option<String>,
 }
 
 impl Options {
-    const fn size(self) -> Size {
+    const fn size(&self) -> Size {
         if self.quick { Size::Quick } else { Size::Full }
+    }
+
+    fn wants(&self, trial: &Trial) -> bool {
+        self.only.as_ref().is_none_or(|part| trial.name.contains(part))
     }
 }
 
@@ -84,8 +90,8 @@ pub fn find(name: &str) -> Result<&'static Experiment, LabError> {
 ///
 /// # Errors
 /// [`LabError::Unknown`], or why the machine did not run. What was measured before that is stored.
-pub fn run(name: &str, options: Options) -> Result<Report, LabError> {
-    run::experiment(find(name)?, &options)
+pub fn run(name: &str, options: &Options) -> Result<Report, LabError> {
+    run::experiment(find(name)?, options)
 }
 
 /// What is stored of an experiment, nothing measured: all sizes of which there is something, or the full one without

@@ -2,6 +2,9 @@
 
 use std::path::PathBuf;
 
+use config::{Hardware, Latency, ModelPlan, NodePlan, Preset};
+use loads::Load;
+use machine_model::{CacheShape, Fidelity};
 use serde::{Deserialize, Serialize};
 
 use crate::compare::Comparison;
@@ -124,16 +127,16 @@ pub enum Meter {
 }
 
 /// The emulated machine of a trial.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct MachineSpec {
     /// Its nodes: harts and memory.
     pub nodes: Vec<NodeSpec>,
-    /// Each instruction takes one nanosecond, one hart after the other.
-    pub counting: bool,
+    /// How its time passes.
+    pub time: Time,
 }
 
 /// A node.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 pub struct NodeSpec {
     /// Harts.
     pub harts: u16,
@@ -141,23 +144,106 @@ pub struct NodeSpec {
     pub memory_mib: u32,
 }
 
+/// How a machine's time passes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+pub enum Time {
+    /// With the host's: nothing can be measured by it.
+    Host,
+    /// Each instruction takes one nanosecond, one hart after the other.
+    Counting,
+    /// As the machine model has it.
+    Model(ModelSpec),
+}
+
+/// A machine model. What it does not say is as in the preset; the numbers of the preset are part of a result's key.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+pub struct ModelSpec {
+    /// The machine that it starts from.
+    pub preset: ModelPreset,
+    /// Whether time is approximate, and the run faster.
+    pub fast: bool,
+    /// How far a hart may run ahead of the others.
+    pub window_ns: Option<u64>,
+    /// Latency of other nodes' memory; of a uniform machine that of its own.
+    pub remote_ns: Option<u64>,
+    /// Size of the L2 cache of each hart.
+    pub l2_kib: Option<u64>,
+}
+
+/// A machine to start from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+pub enum ModelPreset {
+    /// FLASH, as in Disco section 5.1.
+    Flash,
+    /// A present-day server of two dies.
+    TwoDie,
+}
+
+impl ModelSpec {
+    /// FLASH in the reference mode.
+    pub const FLASH: Self =
+        Self { preset: ModelPreset::Flash, fast: false, window_ns: None, remote_ns: None, l2_kib: None };
+
+    /// The same as the launcher wants it.
+    #[must_use]
+    pub fn plan(self, seed: u64) -> ModelPlan {
+        let preset = match self.preset {
+            ModelPreset::Flash => Preset::Flash,
+            ModelPreset::TwoDie => Preset::TwoDie,
+        };
+        let mut plan = ModelPlan::new(preset);
+        plan.fidelity = if self.fast { Fidelity::Fast } else { Fidelity::Reference };
+        plan.seed = seed;
+        plan.window_ns = self.window_ns;
+        if self.remote_ns.is_some() {
+            plan.latency = Latency::Flat { local_ns: None, remote_ns: self.remote_ns };
+        }
+        // A way holds the same at any size.
+        plan.l2 = self.l2_kib.map(|kib| CacheShape { bytes: kib << 10, ways: 16 });
+        plan
+    }
+}
+
 impl MachineSpec {
     /// Nodes that are all the same.
     #[must_use]
     pub fn new(nodes: usize, harts: u16, memory_mib: u32) -> Self {
-        Self { nodes: vec![NodeSpec { harts, memory_mib }; nodes], counting: false }
-    }
-
-    /// Harts of all nodes.
-    #[must_use]
-    pub fn harts(&self) -> u16 {
-        self.nodes.iter().map(|node| node.harts).sum()
+        Self { nodes: vec![NodeSpec { harts, memory_mib }; nodes], time: Time::Host }
     }
 
     /// With time that counts instructions.
     #[must_use]
     pub fn counting(self) -> Self {
-        Self { counting: true, ..self }
+        Self { time: Time::Counting, ..self }
+    }
+
+    /// With the machine model's time.
+    #[must_use]
+    pub fn modelled(self, model: ModelSpec) -> Self {
+        Self { time: Time::Model(model), ..self }
+    }
+
+    /// All harts.
+    #[must_use]
+    pub fn harts(&self) -> u16 {
+        self.nodes.iter().map(|node| node.harts).sum()
+    }
+
+    /// All memory, in MiB.
+    #[must_use]
+    pub fn memory_mib(&self) -> u32 {
+        self.nodes.iter().map(|node| node.memory_mib).sum()
+    }
+
+    /// Makes an emulated machine this one.
+    pub fn apply(&self, hardware: &mut Hardware, seed: u64) {
+        let node = |node: &NodeSpec| NodePlan { harts: node.harts, memory_mib: node.memory_mib };
+        hardware.nodes = self.nodes.iter().map(node).collect();
+        hardware.icount = self.time == Time::Counting;
+        hardware.model = match self.time {
+            Time::Model(model) => Some(model.plan(seed)),
+            Time::Host | Time::Counting => None,
+        };
     }
 }
 
@@ -185,6 +271,29 @@ pub struct Workload {
     pub phases: Vec<Phase>,
 }
 
+impl Workload {
+    /// A workload of crate `loads` with so many threads: the whole of it is phase `all`.
+    #[must_use]
+    pub fn load(load: &Load, size: Size, threads: u16) -> Self {
+        let size = match size {
+            Size::Quick => loads::Size::Small,
+            Size::Full => loads::Size::Full,
+        };
+        let phase = |phase: loads::Phase| Phase {
+            name: phase.name,
+            from: Mark::Hint(phase.begins),
+            to: Mark::Hint(phase.ends),
+        };
+        Self {
+            name: load.name,
+            initrd: Initrd::Load(load.name),
+            cmdline: load.command_line(size, Some(threads)),
+            memory_mib: load.memory_mib(size),
+            phases: load.phases().into_iter().map(phase).collect(),
+        }
+    }
+}
+
 /// What lies between two marks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 pub struct Phase {
@@ -208,8 +317,8 @@ pub enum Mark {
 /// An initial file system.
 #[derive(Clone, Copy, Debug, Serialize)]
 pub enum Initrd {
-    /// A file of the cache.
-    Cached(&'static str),
+    /// That of a workload of crate `loads`.
+    Load(&'static str),
     /// Made for the experiment. Its content counts, not its maker.
     Made(#[serde(skip)] fn(&Scratch) -> Result<Content, LabError>),
 }
@@ -246,8 +355,8 @@ pub enum Artifact {
     Probe,
     /// The instruction-counting plugin.
     Counter,
-    /// The host system for KVM.
-    KvmHost,
+    /// The machine model's plugin.
+    Model,
     /// A file of the cache.
     Cached(&'static str),
 }
@@ -260,7 +369,7 @@ impl Artifact {
             Self::Monitor => "monitor image",
             Self::Probe => "probe guest",
             Self::Counter => "counting plugin",
-            Self::KvmHost => "KVM host",
+            Self::Model => "machine model's plugin",
             Self::Cached(name) => name,
         }
     }
@@ -274,7 +383,7 @@ impl Artifact {
             Self::Monitor => artifacts::monitor(),
             Self::Probe => artifacts::probe(),
             Self::Counter => artifacts::counter(),
-            Self::KvmHost => artifacts::kvm_host(),
+            Self::Model => artifacts::numa_plugin(),
             Self::Cached(name) => artifacts::cached(name),
         }
     }

@@ -13,7 +13,7 @@ use control::{
 use machine::{Client, LaunchOptions, Machine, RunRoot};
 use tempfile::TempDir;
 
-use crate::plan::MachineSpec;
+use crate::plan::Trial;
 use crate::{LabError, artifacts};
 
 /// The probe guest's module.
@@ -60,12 +60,14 @@ impl Rig {
     ///
     /// # Errors
     /// [`LabError::BadName`].
-    pub fn of(machine: &str, spec: &MachineSpec) -> Result<Self, LabError> {
-        let nodes = spec.nodes.iter().map(|node| NodePlan { harts: node.harts, memory_mib: node.memory_mib }).collect();
-        Ok(Self::new(machine, 1, 0)?.hardware(|hardware| {
-            hardware.nodes = nodes;
-            hardware.icount = spec.counting;
-        }))
+    pub fn of(machine: &str, trial: &Trial) -> Result<Self, LabError> {
+        Ok(Self::new(machine, 1, 0)?.hardware(|hardware| trial.machine.apply(hardware, trial.seed)))
+    }
+
+    /// The emulated machine alone, without the monitor.
+    #[must_use]
+    pub fn into_hardware(self) -> Hardware {
+        self.plan.hardware
     }
 
     /// Another hardware than usual.

@@ -418,6 +418,9 @@ pub struct Bench {
     /// Measure again what is stored
     #[arg(long)]
     pub fresh: bool,
+    /// Measure only the runs whose names have this in them
+    #[arg(long, value_name = "RUN")]
+    pub only: Option<String>,
     /// Where JSON, table and charts go [default: results/EXPERIMENT]
     #[arg(long, value_name = "DIR")]
     pub out: Option<PathBuf>,

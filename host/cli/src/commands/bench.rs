@@ -38,12 +38,17 @@ fn experiment(context: &Context, args: &Bench) -> Result<(), Failure> {
     lab::find(&args.name).map_err(failed)?;
     let folder = folder(args)?;
     // Its progress goes to standard error.
-    let options = lab::Options { quick: args.quick, verbose: true, fresh: args.fresh };
-    let report = lab::run(&args.name, options).map_err(failed)?;
+    let options = lab::Options { quick: args.quick, verbose: true, fresh: args.fresh, only: args.only.clone() };
+    let report = lab::run(&args.name, &options).map_err(failed)?;
     let written = lab::report::write(&report, &folder).map_err(failed)?;
     context.output.line(if args.json.json { report.to_json() } else { report.to_string() })?;
     eprintln!("bench: {} files in {}", written.len(), folder.display());
-    Ok(())
+    match report.failures.len() {
+        0 => Ok(()),
+        count => {
+            Err(Failure::Other(format!("{count} of the experiment's runs failed: {}", report.failures.join("\n"))))
+        }
+    }
 }
 
 fn report(context: &Context, args: &Bench) -> Result<(), Failure> {

@@ -27,6 +27,9 @@ pub struct Report {
     /// How much of it ran.
     #[serde(serialize_with = "size_label")]
     pub size: Size,
+    /// Trials that failed, and why.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub failures: Vec<String>,
     /// What is drawn.
     #[serde(skip)]
     pub charts: Vec<Chart>,

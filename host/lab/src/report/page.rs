@@ -118,7 +118,8 @@ mod tests {
         let empty = Drawing::Lines { x: String::new(), y: String::new(), logarithmic: false, series: Vec::new() };
         let chart = |id: &str, drawing| Chart { id: id.into(), title: "growth".into(), drawing };
         let charts = vec![chart("growth", drawing), chart("nothing", empty)];
-        Report { name: "x".into(), machine: "virt".into(), commit: "0".into(), figures, size: Size::Full, charts }
+        let (name, machine, commit) = ("x".into(), "virt".into(), "0".into());
+        Report { name, machine, commit, figures, size: Size::Full, failures: Vec::new(), charts }
     }
 
     #[test]

@@ -45,6 +45,9 @@ impl Display for Report {
         if goals.iter().any(|figure| figure.peer.is_some() && !figure.peer_in_this_run) {
             writeln!(f, "* Linux 6.12 KVM on the same emulated machine, measured apart; see docs/claims.md")?;
         }
+        for failure in &self.failures {
+            writeln!(f, "failed: {}", failure.lines().next().unwrap_or_default())?;
+        }
         Ok(())
     }
 }
@@ -134,6 +137,7 @@ mod tests {
                 GOALS.figure("mmio_store", 1_234_567.0, "instructions", 10),
             ],
             size: Size::Quick,
+            failures: vec!["two-harts: it hung\nits log".to_owned()],
             charts: Vec::new(),
         }
     }
@@ -172,6 +176,7 @@ mod tests {
             "1,234,567",
             "breakdown",
             "measured apart",
+            "failed: two-harts: it hung\n",
         ] {
             assert!(table.contains(part), "{part} is not in\n{table}");
         }

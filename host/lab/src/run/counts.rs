@@ -1,8 +1,6 @@
 //! What the counting plugin has written.
 
 use std::path::Path;
-use std::process::Child;
-use std::time::{Duration, Instant};
 
 use crate::LabError;
 use crate::compare::ratio;
@@ -106,25 +104,6 @@ impl Counts {
         let value =
             |part: &str, count| Value::new(&format!("{}.{part}", phase.name), ratio(count, 1), "instructions", 1);
         std::iter::once(value("total", modes.total())).chain(parts.map(|(part, n)| value(part, n))).collect()
-    }
-}
-
-/// Waits for a process to end, at most so long; takes its life then.
-pub fn wait(child: &mut Child, timeout: Duration) -> Result<(), LabError> {
-    const LOOK: Duration = Duration::from_millis(100);
-    let deadline = Instant::now() + timeout;
-    loop {
-        let ended = child.try_wait().map_err(LabError::io("the emulator"))?;
-        if ended.is_some() {
-            return Ok(());
-        }
-        if Instant::now() >= deadline {
-            let _ = child.kill();
-            let _ = child.wait();
-            let error = std::io::Error::new(std::io::ErrorKind::TimedOut, format!("still runs after {timeout:?}"));
-            return Err(LabError::io("the bare machine")(error));
-        }
-        std::thread::sleep(LOOK);
     }
 }
 

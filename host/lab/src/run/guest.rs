@@ -1,123 +1,142 @@
 //! A workload under a system: the machine booted, the workload run to its end, the meter read.
 
-use std::path::Path;
-use std::process::{Command, Stdio};
+use std::path::{Path, PathBuf};
 
 use control::VmSpec;
+use machine::{BareBoot, BareMachine, ModelFiles};
 
-use super::counts::{self, Counts};
+use super::counts::Counts;
 use super::kvm;
+use super::marks::Marks;
 use crate::plan::{Artifact, Meter, System, Trial, Workload};
 use crate::report::{commit_of, describe};
 use crate::rig::{self, Rig, WATCHDOG, debian_vm};
-use crate::store::Measured;
+use crate::store::{Measured, Value};
 use crate::{LabError, artifacts};
 
 /// The workload's kernel.
 pub const KERNEL: Artifact = Artifact::Cached("kernel/Image");
 /// The initial file system's module.
 const INITRD: &str = "workload.cpio";
+/// Longest run of a workload: a modelled machine of many harts is slow.
+const PATIENCE: u32 = 6;
 
 /// Runs a workload, and gives what was measured in each phase.
 ///
 /// # Errors
 /// [`LabError::Guest`] if it does not run to its end; [`LabError::Unsupported`] for what this machine cannot measure.
-pub fn measure(trial: &Trial, workload: &Workload, initrd: &Path, dir: &Path) -> Result<Measured, LabError> {
-    let out = dir.join("meter");
-    let _ = std::fs::remove_file(&out);
-    let kernel = KERNEL.path()?;
-    let plugin = match trial.meter {
-        Meter::Instructions => format!("{},out={}", artifacts::counter()?.display(), out.display()),
-        Meter::Model | Meter::Own => return Err(unsupported(trial)),
-    };
-    let files = Files { kernel: &kernel, initrd, dir, plugin };
-    let (machine, commit) = match trial.system {
-        System::Bare => (files.bare(trial, workload)?, String::new()),
-        System::Mirrorball => files.mirrorball(trial, workload)?,
-        System::Kvm => (files.kvm(trial, workload)?, String::new()),
-    };
-    let counts = Counts::read(&out)?;
-    let values = workload.phases.iter().flat_map(|phase| counts.values(phase, trial.system)).collect();
-    Ok(Measured { machine, commit, values })
+pub fn measure(trial: &Trial, workload: &Workload, initrd: &Path, scratch: &Path) -> Result<Measured, LabError> {
+    let dir = tempfile::Builder::new().prefix("run-").tempdir_in(scratch).map_err(LabError::io("a directory"))?;
+    let run = Run { trial, workload, kernel: KERNEL.path()?, initrd, dir: dir.path() };
+    match trial.system {
+        System::Bare => run.on_linux(&workload.cmdline),
+        System::Mirrorball => run.mirrorball(),
+        System::Kvm => run.on_linux(&kvm::cmdline(trial, workload)?),
+    }
 }
 
-fn unsupported(trial: &Trial) -> LabError {
-    LabError::Unsupported { trial: trial.name.clone(), system: trial.system, meter: trial.meter }
-}
-
-struct Files<'a> {
-    kernel: &'a Path,
+struct Run<'a> {
+    trial: &'a Trial,
+    workload: &'a Workload,
+    kernel: PathBuf,
     initrd: &'a Path,
     dir: &'a Path,
-    plugin: String,
 }
 
-impl Files<'_> {
-    fn bare(&self, trial: &Trial, workload: &Workload) -> Result<String, LabError> {
-        let console = self.linux(trial, workload.memory_mib, self.initrd, &workload.cmdline)?;
-        check("the bare machine", "it ended", console)?;
-        Ok(format!("virt, {} harts, {} MiB", trial.machine.harts(), workload.memory_mib))
-    }
-
-    fn kvm(&self, trial: &Trial, workload: &Workload) -> Result<String, LabError> {
-        let host = kvm::Host::of(trial, workload, self.initrd, self.dir)?;
-        let console = self.linux(trial, host.memory_mib, &host.initrd, &host.cmdline)?;
-        let settings = kvm::settings(&console);
-        check("the KVM host", "it ended", console)?;
-        Ok(format!("virt, {} harts, {} MiB, KVM: {settings}", trial.machine.harts(), host.memory_mib))
-    }
-
-    /// Runs the workload's kernel on the machine itself until it powers off; what it said.
-    fn linux(&self, trial: &Trial, memory_mib: u32, initrd: &Path, cmdline: &str) -> Result<String, LabError> {
-        let console = self.dir.join("console");
-        let mut qemu = Command::new("qemu-system-riscv64");
-        qemu.args(["-nodefaults", "-display", "none", "-no-reboot"]);
-        qemu.args(["-M", "virt,aia=aplic-imsic,aia-guests=7,aclint=on"]);
-        qemu.args(["-cpu", "rva23s64", "-smp", &trial.machine.harts().to_string()]);
-        if trial.machine.counting {
-            qemu.args(["-icount", "shift=0"]);
+impl Run<'_> {
+    /// On a kernel that runs on the machine itself: the workload's own, or the KVM host's.
+    fn on_linux(&self, cmdline: &str) -> Result<Measured, LabError> {
+        let hardware = self.rig()?.into_hardware();
+        let boot = BareBoot {
+            kernel: self.kernel.clone(),
+            initrd: Some(self.initrd.to_owned()),
+            cmdline: format!("console=ttyS0 {cmdline}"),
+            dir: self.dir.to_owned(),
+            plugin: artifacts::numa_plugin().ok(),
+            firmware: None,
+            faults: Vec::new(),
+        };
+        let machine = BareMachine::launch(&hardware, &boot)?;
+        let ended = (0..PATIENCE).any(|_| machine.wait_timeout(WATCHDOG).is_some());
+        machine.kill();
+        let (spec, console) = (&self.trial.machine, machine.console());
+        let mut text = format!("virt: {} nodes, {} harts, {} MiB", spec.nodes.len(), spec.harts(), spec.memory_mib());
+        if let Some(settings) = kvm::settings(&console) {
+            text.push_str(&format!(", KVM: {settings}"));
         }
-        qemu.args(["-m", &format!("{memory_mib}M")]);
-        qemu.arg("-kernel").arg(self.kernel).arg("-initrd").arg(initrd);
-        qemu.args(["-append", &format!("console=ttyS0 {cmdline}")]);
-        qemu.args(["-serial", &format!("file:{}", console.display()), "-plugin", &self.plugin]);
-        let mut child = qemu.stdin(Stdio::null()).spawn().map_err(LabError::io("qemu-system-riscv64"))?;
-        counts::wait(&mut child, WATCHDOG)?;
-        Ok(std::fs::read_to_string(&console).unwrap_or_default())
+        self.check(if ended { "it ended" } else { "it still ran when time was up" }, console)?;
+        Ok(Measured { machine: text, commit: String::new(), values: self.values(&machine.marks())? })
     }
 
-    fn mirrorball(&self, trial: &Trial, workload: &Workload) -> Result<(String, String), LabError> {
-        let machine = self.rig(trial)?.boot()?;
+    fn mirrorball(&self) -> Result<Measured, LabError> {
+        let rig = self.rig()?.module(rig::KERNEL, self.kernel.clone())?.module(INITRD, self.initrd.to_owned())?;
+        let machine = rig.boot()?;
         let info = machine.client().machine_info()?;
+        let (vcpus, memory) = (self.trial.machine.harts(), self.workload.memory_mib);
         let spec = VmSpec {
             ports: Vec::new(),
             rng: false,
             balloon: false,
-            ..debian_vm("workload", trial.machine.harts(), workload.memory_mib, INITRD, &workload.cmdline)?
+            ..debian_vm("workload", vcpus, memory, INITRD, &self.workload.cmdline)?
         };
         machine.start(&spec)?;
-        // As long as the marks need; the machine's watchdog is for short things.
-        for _ in 0..4 {
+        // As long as the workload needs; the machine's watchdog is for short things.
+        for _ in 0..PATIENCE {
             if machine.wait_stopped(&spec.name).is_ok() {
                 break;
             }
         }
         let ended = machine.end_of(&spec.name)?;
-        check("the VM", &format!("it stopped with {:?}", ended.summary.reason), ended.console)?;
-        Ok((describe(&info), commit_of(&info.monitor.version)))
+        self.check(&format!("it stopped with {:?}", ended.summary.reason), ended.console)?;
+        let values = self.values(&ModelFiles::marks(machine.machine().dir().path()))?;
+        Ok(Measured { machine: describe(&info), commit: commit_of(&info.monitor.version), values })
     }
 
-    fn rig(&self, trial: &Trial) -> Result<Rig, LabError> {
-        let plugin = ["-plugin".to_owned(), self.plugin.clone()];
-        let rig = Rig::of("bench", &trial.machine)?.hardware(|hardware| hardware.qemu_args.extend(plugin));
-        rig.module(rig::KERNEL, self.kernel.to_owned())?.module(INITRD, self.initrd.to_owned())
+    /// The trial's machine with the meter in it.
+    fn rig(&self) -> Result<Rig, LabError> {
+        let rig = Rig::of("bench", self.trial)?;
+        match self.trial.meter {
+            Meter::Instructions => {
+                let plugin = format!("{},out={}", artifacts::counter()?.display(), self.counts().display());
+                Ok(rig.hardware(|hardware| hardware.qemu_args.extend(["-plugin".to_owned(), plugin])))
+            }
+            Meter::Model => Ok(rig),
+            Meter::Own => Err(self.unsupported()),
+        }
     }
-}
 
-/// Did the workload run to its end?
-fn check(whose: &str, end: &str, console: String) -> Result<(), LabError> {
-    if console.contains("WORKLOAD done") && !console.contains("failed") {
-        return Ok(());
+    fn counts(&self) -> PathBuf {
+        self.dir.join("counts")
     }
-    Err(LabError::Guest { experiment: whose.to_owned(), reason: end.to_owned(), console })
+
+    /// What the meter says of every phase.
+    fn values(&self, marks: &Path) -> Result<Vec<Value>, LabError> {
+        let (phases, system) = (&self.workload.phases, self.trial.system);
+        Ok(match self.trial.meter {
+            Meter::Instructions => {
+                let counts = Counts::read(&self.counts())?;
+                phases.iter().flat_map(|phase| counts.values(phase, system)).collect()
+            }
+            Meter::Model => {
+                let marks = Marks::read(marks)?;
+                phases.iter().flat_map(|phase| marks.values(phase, system)).collect()
+            }
+            Meter::Own => return Err(self.unsupported()),
+        })
+    }
+
+    /// Did the workload run to its end?
+    fn check(&self, end: &str, console: String) -> Result<(), LabError> {
+        let mut said = console.lines().filter_map(|line| line.split_once("WORKLOAD ").map(|(_, words)| words));
+        if console.contains("WORKLOAD done") && !said.any(|words| words.contains("failed")) {
+            return Ok(());
+        }
+        let experiment = format!("{} of {}", self.workload.name, self.trial.label());
+        Err(LabError::Guest { experiment, reason: end.to_owned(), console })
+    }
+
+    fn unsupported(&self) -> LabError {
+        let Trial { name, system, meter, .. } = self.trial;
+        LabError::Unsupported { trial: name.clone(), system: *system, meter: *meter }
+    }
 }

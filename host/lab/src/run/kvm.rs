@@ -6,43 +6,41 @@
 //! pages, halt polling, memory that comes when it is touched. The guest has AIA with guest interrupt files in the
 //! hardware, and a seed for its random numbers in the device tree, which the VMM always gives. vCPUs are not pinned.
 
-use std::path::{Path, PathBuf};
+use loads::KvmGuests;
 
-use loads::{Files, KvmGuests};
-
+use super::guest::KERNEL;
 use crate::plan::{Trial, Workload};
 use crate::{LabError, artifacts};
 
-/// What a KVM host boots.
-pub(super) struct Host {
-    /// Its memory, the guest's included.
-    pub memory_mib: u32,
-    /// Its initial file system, with the guest's files in it.
-    pub initrd: PathBuf,
-    /// Its command line, without a console.
-    pub cmdline: String,
+/// The initial file system of the host, with the workload's guest in it.
+///
+/// # Errors
+/// [`LabError::Memory`] if the trial's machine is too small for it; [`LabError::Load`] if the host has not been built.
+pub fn host(trial: &Trial, workload: &Workload, guest: &[u8]) -> Result<Vec<u8>, LabError> {
+    let (guests, has) = (guests(trial, workload), trial.machine.memory_mib());
+    let needs = guests.host_memory_mib(guest.len());
+    if has < needs {
+        return Err(LabError::Memory { trial: trial.name.clone(), has, needs });
+    }
+    Ok(guests.initrd(&artifacts::load_files()?, &KERNEL.path()?, guest)?)
 }
 
-impl Host {
-    /// The host of a workload's guest, which has a vCPU per hart of the machine. Its files are made in `dir`.
-    pub(super) fn of(trial: &Trial, workload: &Workload, initrd: &Path, dir: &Path) -> Result<Self, LabError> {
-        let guests = KvmGuests::one(trial.machine.harts(), workload.memory_mib);
-        let guest = std::fs::read(initrd).map_err(LabError::io(initrd.display().to_string()))?;
-        let cmdline = guests.command_line(&workload.cmdline)?;
-        // The host's own files are all that is needed of those.
-        let cache = config::cache_dir().unwrap_or_default();
-        let files = Files { cache, program: PathBuf::new() };
-        let bytes = guests.initrd(&files, &artifacts::cached("kernel/Image")?, &guest)?;
-        let path = dir.join("kvm-host.cpio");
-        crate::store::write_whole(&path, &bytes)?;
-        Ok(Self { memory_mib: guests.host_memory_mib(guest.len()), initrd: path, cmdline })
-    }
+/// The host's command line, without a console.
+///
+/// # Errors
+/// [`LabError::Load`] if the guest's command line cannot stand in it.
+pub fn cmdline(trial: &Trial, workload: &Workload) -> Result<String, LabError> {
+    Ok(guests(trial, workload).command_line(&workload.cmdline)?)
+}
+
+/// A vCPU for each hart of the machine.
+fn guests(trial: &Trial, workload: &Workload) -> KvmGuests {
+    KvmGuests::one(trial.machine.harts(), workload.memory_mib)
 }
 
 /// What the host said about itself and its settings.
-pub(super) fn settings(console: &str) -> String {
-    let said = console.lines().find_map(|line| line.trim().strip_prefix("KVM host "));
-    said.map_or_else(|| "settings unknown".to_owned(), str::to_owned)
+pub fn settings(console: &str) -> Option<&str> {
+    console.lines().find_map(|line| line.trim().strip_prefix("KVM host "))
 }
 
 #[cfg(test)]
@@ -53,7 +51,7 @@ mod tests {
     fn the_host_tells_its_settings() {
         let console =
             "[    0.0] boot\r\nKVM host kernel=6.12 halt_poll_ns=500000 hugepages=thp aia=on\r\nWORKLOAD done";
-        assert_eq!(settings(console), "kernel=6.12 halt_poll_ns=500000 hugepages=thp aia=on");
-        assert_eq!(settings("WORKLOAD done"), "settings unknown");
+        assert_eq!(settings(console), Some("kernel=6.12 halt_poll_ns=500000 hugepages=thp aia=on"));
+        assert_eq!(settings("WORKLOAD done"), None);
     }
 }

@@ -3,32 +3,40 @@
 mod counts;
 mod guest;
 mod kvm;
+mod marks;
 mod progress;
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
+use loads::LoadError;
+use machine::ModelStartError;
 use tempfile::TempDir;
 
 pub use progress::Progress;
 
 use crate::compare::{Results, figures};
-use crate::plan::{Artifact, Content, Experiment, Initrd, Meter, Plan, Size, System, Trial, Work};
+use crate::plan::{
+    Artifact, Content, Experiment, Initrd, Meter, ModelSpec, Plan, Size, System, Time, Trial, Work, Workload,
+};
 use crate::report::{Goals, Report};
+use crate::rig::Rig;
 use crate::store::{Configuration, Digests, Found, Measured, Store, Value, emulator};
-use crate::{LabError, Options};
+use crate::{LabError, Options, artifacts};
 
 /// Runs an experiment: what the store has of this very configuration is not measured again, unless `fresh`.
 ///
+/// A trial that fails costs its own figures; the report names it.
+///
 /// # Errors
-/// [`LabError`] of the first trial that fails. Those before it are stored.
+/// [`LabError`] if nothing can be run, or a result cannot be kept.
 pub fn experiment(experiment: &Experiment, options: &Options) -> Result<Report, LabError> {
     let store = Store::of(experiment.name, options.size().label())?;
     let plan = (experiment.plan)(options.size());
     let progress = Progress::new(options.verbose, plan.trials.len());
     let mut bench = Bench::new(options.size())?;
-    let results = trials(&plan, &store, options.fresh, &mut bench, &progress)?;
-    Ok(report(experiment, options.size(), &plan, &results))
+    let (results, failures) = trials(&plan, &store, options, &mut bench, &progress)?;
+    Ok(Report { failures, ..report(experiment, options.size(), &plan, &results) })
 }
 
 /// What the store has of an experiment, nothing measured; and what is missing or refused, for people.
@@ -41,63 +49,75 @@ pub fn stored(experiment: &Experiment, size: Size) -> Result<(Report, Vec<String
     let (mut results, mut gaps) = (Results::default(), Vec::new());
     let mut bench = Bench::new(size)?;
     for trial in &plan.trials {
-        let configuration = match bench.configuration(trial) {
-            Err(error @ LabError::Missing { .. }) if trial.system == System::Kvm => {
-                gaps.push(format!("{}: left out: {error}", trial.label()));
-                continue;
-            }
-            other => other?,
-        };
-        match store.find(&configuration) {
-            Found::Same(measured) => results.add(&trial.name, measured),
-            Found::Other(how) => gaps.push(format!("{}: refused, it was measured with {how}", trial.label())),
-            Found::Nothing => gaps.push(format!("{}: not measured yet", trial.label())),
+        match bench.configuration(trial).map(|configuration| store.find(&configuration)) {
+            Ok(Found::Same(measured)) => results.add(&trial.name, measured),
+            Ok(Found::Other(how)) => gaps.push(format!("{}: refused, it was measured with {how}", trial.label())),
+            Ok(Found::Nothing) => gaps.push(format!("{}: not measured yet", trial.label())),
+            Err(error) => gaps.push(format!("{}: {error}", trial.label())),
         }
     }
     Ok((report(experiment, size, &plan, &results), gaps))
 }
 
+/// All results, and what became of the trials that failed.
 fn trials(
     plan: &Plan,
     store: &Store,
-    fresh: bool,
+    options: &Options,
     bench: &mut Bench,
     progress: &Progress,
-) -> Result<Results, LabError> {
-    let mut results = Results::default();
+) -> Result<(Results, Vec<String>), LabError> {
+    let (mut results, mut failures) = (Results::default(), Vec::new());
     for trial in &plan.trials {
-        progress.begin(&trial.label());
-        let configuration = match bench.configuration(trial) {
+        if options.wants(trial) {
+            progress.begin(&trial.label());
+        }
+        match one(trial, store, options, bench, progress) {
+            Ok(Some(measured)) => results.add(&trial.name, measured),
+            Ok(None) => {}
+            Err(error @ LabError::Store { .. }) => return Err(error),
+            Err(_) if !options.wants(trial) => {}
             // The peer is for comparison: the rest can be measured without it.
-            Err(error @ LabError::Missing { .. }) if trial.system == System::Kvm => {
+            Err(error @ LabError::Load(LoadError::Missing { .. })) if trial.system == System::Kvm => {
                 progress.note(&format!("{}: left out: {error}", trial.label()));
-                progress.end();
-                continue;
             }
-            other => other?,
-        };
-        let found = if fresh { Found::Nothing } else { store.find(&configuration) };
-        let measured = match found {
-            Found::Same(measured) => {
-                progress.note(&format!("{}: as stored", trial.label()));
-                measured
+            Err(error) => {
+                let failure = format!("{}: {error}", trial.label());
+                progress.note(&failure);
+                failures.push(failure);
             }
-            found => {
-                if let Found::Other(how) = found {
-                    progress.note(&format!("{}: the stored result is not used: measured with {how}", trial.label()));
-                }
-                let measured = bench.measure(trial, progress)?;
-                // What could not be measured is tried again the next time.
-                if measured.is_complete() {
-                    store.keep(&configuration, &measured)?;
-                }
-                measured
-            }
-        };
-        results.add(&trial.name, measured);
+        }
         progress.end();
     }
-    Ok(results)
+    Ok((results, failures))
+}
+
+/// The result of a trial, stored or measured now; `None` if there is none and none is wanted.
+fn one(
+    trial: &Trial,
+    store: &Store,
+    options: &Options,
+    bench: &mut Bench,
+    progress: &Progress,
+) -> Result<Option<Measured>, LabError> {
+    let (configuration, wanted) = (bench.configuration(trial)?, options.wants(trial));
+    match if options.fresh && wanted { Found::Nothing } else { store.find(&configuration) } {
+        Found::Same(measured) => {
+            progress.note(&format!("{}: as stored", trial.label()));
+            return Ok(Some(measured));
+        }
+        _ if !wanted => return Ok(None),
+        Found::Other(how) => {
+            progress.note(&format!("{}: the stored result is not used: measured with {how}", trial.label()));
+        }
+        Found::Nothing => {}
+    }
+    let measured = bench.measure(trial, progress)?;
+    // What could not be measured is tried again the next time.
+    if measured.is_complete() {
+        store.keep(&configuration, &measured)?;
+    }
+    Ok(Some(measured))
 }
 
 fn report(experiment: &Experiment, size: Size, plan: &Plan, results: &Results) -> Report {
@@ -113,8 +133,17 @@ fn report(experiment: &Experiment, size: Size, plan: &Plan, results: &Results) -
         commit: first(|measured| &measured.commit),
         figures,
         size,
+        failures: Vec::new(),
         charts,
     }
+}
+
+/// The machine that is modelled, with all numbers of its preset.
+fn model_text(trial: &Trial, model: ModelSpec) -> Result<String, LabError> {
+    let hardware = Rig::of("bench", trial)?.into_hardware();
+    let description = model.plan(trial.seed).describe(&hardware);
+    let description = description.map_err(|error| LabError::Launch(ModelStartError::from(error).into()))?;
+    serde_json::to_string(&description).map_err(|error| LabError::io("the machine model")(error.into()))
 }
 
 /// Where files for trials are made.
@@ -143,7 +172,7 @@ struct Bench {
     scratch: Scratch,
     digests: Digests,
     emulator: String,
-    made: BTreeMap<&'static str, Made>,
+    made: BTreeMap<String, Made>,
 }
 
 /// An initial file system on the disk.
@@ -170,17 +199,18 @@ impl Bench {
         if trial.meter == Meter::Instructions {
             needs.push(Artifact::Counter);
         }
+        if let Time::Model(model) = trial.machine.time {
+            needs.push(Artifact::Model);
+            configuration.depend_on_text("machine model", &model_text(trial, model)?);
+        }
         if trial.system == System::Mirrorball {
             needs.push(Artifact::Monitor);
-        }
-        if trial.system == System::Kvm {
-            needs.push(Artifact::KvmHost);
         }
         match &trial.work {
             Work::Procedure(procedure) => needs.extend(procedure.needs),
             Work::Guest(workload) => {
                 needs.push(guest::KERNEL);
-                let initrd = self.initrd(workload.name, workload.initrd)?;
+                let initrd = self.initrd(trial, workload)?;
                 configuration.depend(&format!("{} initial file system", workload.name), self.digests.of(&initrd.path)?);
             }
         }
@@ -195,7 +225,7 @@ impl Bench {
             Work::Procedure(procedure) => return (procedure.run)(trial, progress),
             Work::Guest(workload) => workload,
         };
-        let initrd = self.initrd(workload.name, workload.initrd)?;
+        let initrd = self.initrd(trial, workload)?;
         let mut measured = guest::measure(trial, workload, &initrd.path, self.scratch.path())?;
         for (phase, why) in &initrd.without {
             let of_phase = |value: &Value| value.name.split('.').next() == Some(*phase);
@@ -205,21 +235,29 @@ impl Bench {
         Ok(measured)
     }
 
-    fn initrd(&mut self, workload: &'static str, initrd: Initrd) -> Result<Made, LabError> {
-        let make = match initrd {
-            Initrd::Cached(name) => {
-                return Ok(Made { path: crate::artifacts::cached(name)?, without: Vec::new() });
-            }
-            Initrd::Made(make) => make,
+    /// The initial file system that a trial's machine or VM boots with: the workload's, or that of a KVM host with it.
+    fn initrd(&mut self, trial: &Trial, workload: &Workload) -> Result<Made, LabError> {
+        let name = match trial.system {
+            System::Kvm => format!("{}-kvm-{}-{}", workload.name, trial.machine.harts(), workload.memory_mib),
+            System::Bare | System::Mirrorball => workload.name.to_owned(),
         };
-        if let Some(made) = self.made.get(workload) {
+        if let Some(made) = self.made.get(&name) {
             return Ok(made.clone());
         }
-        let Content { bytes, without } = make(&self.scratch)?;
-        let path = self.scratch.path().join(format!("{workload}.cpio"));
-        crate::store::write_whole(&path, &bytes)?;
-        let made = Made { path, without };
-        self.made.insert(workload, made.clone());
+        let mut content = match workload.initrd {
+            Initrd::Made(make) => make(&self.scratch)?,
+            Initrd::Load(load) => {
+                let bytes = loads::find(load)?.initrd(&artifacts::load_files()?)?;
+                Content { bytes, without: Vec::new() }
+            }
+        };
+        if trial.system == System::Kvm {
+            content.bytes = kvm::host(trial, workload, &content.bytes)?;
+        }
+        let path = self.scratch.path().join(format!("{name}.cpio"));
+        crate::store::write_whole(&path, &content.bytes)?;
+        let made = Made { path, without: content.without };
+        self.made.insert(name, made.clone());
         Ok(made)
     }
 }

@@ -12,13 +12,16 @@ use crate::store::Value;
 /// The tests share the counters below.
 static ONE_AT_A_TIME: Mutex<()> = Mutex::new(());
 static RUNS: AtomicUsize = AtomicUsize::new(0);
+/// The run in which everything ends.
+static PANICS: AtomicUsize = AtomicUsize::new(usize::MAX);
 /// The run that fails.
 static FAILS: AtomicUsize = AtomicUsize::new(usize::MAX);
 
 fn count(trial: &Trial, _: &Progress) -> Result<Measured, LabError> {
     let run = RUNS.fetch_add(1, Ordering::SeqCst);
+    assert_ne!(run, PANICS.load(Ordering::SeqCst), "interrupted");
     if run == FAILS.load(Ordering::SeqCst) {
-        return Err(LabError::BadName { text: "interrupted".into() });
+        return Err(LabError::BadName { text: "failed".into() });
     }
     let Work::Procedure(procedure) = &trial.work else { return Ok(Measured::default()) };
     let value = match procedure.count {
@@ -55,10 +58,11 @@ fn plan(version: u32) -> Plan {
 }
 
 /// Runs a plan; gives how many trials really ran.
-fn go(plan: &Plan, store: &Store, fresh: bool) -> (Result<Results, LabError>, usize) {
+fn go(plan: &Plan, store: &Store, fresh: bool) -> (Result<(Results, Vec<String>), LabError>, usize) {
     let mut bench = Bench::with(Size::Full, "QEMU 10.0.2".into()).expect("a temporary directory");
     let before = RUNS.load(Ordering::SeqCst);
-    let results = trials(plan, store, fresh, &mut bench, &Progress::silent());
+    let options = Options { fresh, ..Options::default() };
+    let results = trials(plan, store, &options, &mut bench, &Progress::silent());
     (results, RUNS.load(Ordering::SeqCst) - before)
 }
 
@@ -72,19 +76,63 @@ fn store() -> (TempDir, Store) {
 fn an_interrupted_experiment_goes_on_where_it_stopped() {
     let _guard = ONE_AT_A_TIME.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
     let (_dir, store) = store();
-    FAILS.store(RUNS.load(Ordering::SeqCst) + 2, Ordering::SeqCst);
-    let (results, ran) = go(&plan(1), &store, false);
-    FAILS.store(usize::MAX, Ordering::SeqCst);
-    assert!(results.is_err());
-    assert_eq!(ran, 3);
-    // The two that ended are there; the one that failed and the one after it run now.
+    // As if the process had been killed in the third run.
+    PANICS.store(RUNS.load(Ordering::SeqCst) + 2, Ordering::SeqCst);
+    let interrupted = std::panic::catch_unwind(|| go(&plan(1), &store, false));
+    PANICS.store(usize::MAX, Ordering::SeqCst);
+    assert!(interrupted.is_err());
+    // The two that ended are there; the one that was interrupted and the one after it run now.
     let (results, ran) = go(&plan(1), &store, false);
     assert_eq!(ran, 2);
     let goals = [Goal::new("slow", "ratio", AtMost(3.0), "").below_peer()];
-    let figures = figures(&plan(1).comparisons, &results.expect("nothing fails"), Goals(&goals));
+    let figures = figures(&plan(1).comparisons, &results.expect("nothing fails").0, Goals(&goals));
     assert_eq!((figures[0].value, figures[0].peer, figures[0].is_reached()), (Some(2.05), Some(3.0), Some(true)));
     assert_eq!(go(&plan(1), &store, false).1, 0);
     assert_eq!(go(&plan(1), &store, true).1, 4);
+}
+
+#[test]
+fn a_trial_that_fails_costs_its_own_figures_and_is_run_again() {
+    let _guard = ONE_AT_A_TIME.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+    let (_dir, store) = store();
+    FAILS.store(RUNS.load(Ordering::SeqCst) + 3, Ordering::SeqCst);
+    let (results, ran) = go(&plan(1), &store, false);
+    FAILS.store(usize::MAX, Ordering::SeqCst);
+    let (results, failures) = results.expect("the others ran");
+    assert_eq!((ran, failures.len()), (4, 1));
+    assert!(failures[0].starts_with("c: "), "{failures:?}");
+    let goals = [Goal::new("slow", "ratio", AtMost(3.0), "").below_peer()];
+    let figures = figures(&plan(1).comparisons, &results, Goals(&goals));
+    // Nobody knows whether it undercuts the peer.
+    assert_eq!((figures[0].value, figures[0].peer, figures[0].is_reached()), (Some(2.05), None, None));
+    assert_eq!(go(&plan(1), &store, false).1, 1);
+}
+
+#[test]
+fn a_full_disk_ends_the_experiment() {
+    let _guard = ONE_AT_A_TIME.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+    let dir = tempfile::tempdir().expect("a directory");
+    let place = dir.path().join("lab");
+    std::fs::write(&place, "no folder").expect("room");
+    let (results, ran) = go(&plan(1), &Store::at(place), false);
+    assert!(matches!(results, Err(LabError::Store { .. })));
+    assert_eq!(ran, 1);
+}
+
+#[test]
+fn only_the_runs_asked_for_are_measured() {
+    let _guard = ONE_AT_A_TIME.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+    let (_dir, store) = store();
+    let mut bench = Bench::with(Size::Full, "QEMU 10.0.2".into()).expect("a temporary directory");
+    let mut ran = |fresh, only: &str| {
+        let options = Options { fresh, only: Some(only.to_owned()), ..Options::default() };
+        let before = RUNS.load(Ordering::SeqCst);
+        let results = trials(&plan(1), &store, &options, &mut bench, &Progress::silent()).expect("nothing fails").0;
+        (RUNS.load(Ordering::SeqCst) - before, results.all().count())
+    };
+    assert_eq!(ran(false, "b"), (2, 2));
+    assert_eq!(ran(false, "a"), (1, 3));
+    assert_eq!(ran(true, "a"), (1, 3));
 }
 
 #[test]

@@ -39,6 +39,11 @@ impl Configuration {
         self.files.insert(what.to_owned(), digest);
     }
 
+    /// It depends on a text, too.
+    pub fn depend_on_text(&mut self, what: &str, text: &str) {
+        self.depend(what, hex(&Sha256::digest(text)));
+    }
+
     /// The key: equal only for equal configurations.
     #[must_use]
     pub fn key(&self) -> String {

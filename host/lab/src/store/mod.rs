@@ -145,7 +145,7 @@ impl Store {
     /// Keeps a result.
     ///
     /// # Errors
-    /// [`LabError::Io`], which says so where the disk is full. What was there before is there still.
+    /// [`LabError::Store`], which says so where the disk is full. What was there before is there still.
     pub fn keep(&self, configuration: &Configuration, measured: &Measured) -> Result<(), LabError> {
         let stored =
             Stored { key: configuration.key(), configuration: configuration.clone(), measured: measured.clone() };
@@ -177,7 +177,7 @@ fn read(path: &Path) -> io::Result<Stored> {
 /// Writes a file so that a reader sees the old content or the new one, never a part, whenever this is interrupted.
 ///
 /// # Errors
-/// [`LabError::Io`] with the file's name.
+/// [`LabError::Store`].
 pub fn write_whole(path: &Path, content: &[u8]) -> Result<(), LabError> {
     let folder = path.parent().unwrap_or(Path::new("."));
     let write = || -> io::Result<()> {
@@ -188,7 +188,7 @@ pub fn write_whole(path: &Path, content: &[u8]) -> Result<(), LabError> {
         file.persist(path).map_err(|error| error.error)?;
         Ok(())
     };
-    write().map_err(|error| LabError::io(path.display().to_string())(advised(error)))
+    write().map_err(|error| LabError::Store { path: path.to_owned(), source: advised(error) })
 }
 
 /// With what to do about it, where that is known.

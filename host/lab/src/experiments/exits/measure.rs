@@ -22,7 +22,7 @@ const OVERHEAD_VM_MIB: u32 = 256;
 /// # Errors
 /// [`LabError`] if the machine does not run. A guest that fails costs its own value only.
 pub fn one_hart(trial: &Trial, progress: &Progress) -> Result<Measured, LabError> {
-    let rig = Rig::of("bench-exits", &trial.machine)?.with_probe()?.scratch(DISK, 16)?;
+    let rig = Rig::of("bench-exits", trial)?.with_probe()?.scratch(DISK, 16)?;
     let machine = rig.options(|options| options.time_slice_us = TIME_SLICE_US).boot()?;
     let info = machine.client().machine_info()?;
     let mut values = operations(&machine, repetitions(trial), progress)?;
@@ -35,7 +35,7 @@ pub fn one_hart(trial: &Trial, progress: &Progress) -> Result<Measured, LabError
 /// # Errors
 /// As [`one_hart`].
 pub fn two_harts(trial: &Trial, progress: &Progress) -> Result<Measured, LabError> {
-    let machine = Rig::of("bench-exits-2", &trial.machine)?.with_probe()?.boot()?;
+    let machine = Rig::of("bench-exits-2", trial)?.with_probe()?.boot()?;
     let info = machine.client().machine_info()?;
     let mut values = Vec::new();
     for (id, figure) in [("ipi_exits", "ipi"), ("rfence_exits", "rfence")] {
