@@ -14,6 +14,9 @@ const MONITOR: &str = "monitor";
 /// The emulator's plugin that `mirrorball bench overhead` counts with.
 const COUNTER: &str = "instruction-counter";
 
+/// The emulator's plugin that is the machine model.
+const MODEL: &str = "numa-plugin";
+
 /// A flat binary.
 pub struct Flat {
     /// Where it is.
@@ -42,7 +45,7 @@ pub fn machine_programs(tree: &Tree) -> Result<Vec<Flat>> {
     let mut cargo = tree.cargo();
     cargo.args(["build", "--profile", "monitor", "--target", GUEST_TARGET, "-p", WORKLOADS, "--bin", "load"]);
     run_shown(cargo.args(quiet))?;
-    run_shown(tree.cargo().args(["build", "-p", COUNTER]).args(quiet))?;
+    run_shown(tree.cargo().args(["build", "-p", COUNTER, "-p", MODEL]).args(quiet))?;
     packages.iter().map(|package| flatten_file(tree, &folder, package)).collect()
 }
 

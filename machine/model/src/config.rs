@@ -8,6 +8,9 @@ use serde::{Deserialize, Serialize};
 /// Longest latency that is believed: 1 ms. Sums of a few of them cannot overflow.
 const MAX_LATENCY_PS: u64 = 1_000_000_000;
 
+/// Most lines of RAM: a line's number and a bit are 32 bits.
+const MAX_LINES: u64 = (1 << 31) - 1;
+
 /// Size and associativity of a cache; the line size is the machine's.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -88,6 +91,10 @@ pub enum ConfigError {
     RaggedRam { base: u64, node_bytes: u64 },
     #[error("{nodes} nodes of {node_bytes:#x} bytes at {base:#x} need too many addresses or page counters")]
     RamTooLarge { base: u64, node_bytes: u64, nodes: usize },
+    #[error("{lines} lines of {line_bytes} bytes are too many, at most {MAX_LINES} are possible: use larger lines")]
+    TooManyLines { lines: u64, line_bytes: u64 },
+    #[error("the machine's shared file: {0}")]
+    NoFile(LayoutError),
 }
 
 impl Config {
@@ -129,7 +136,7 @@ impl Config {
         }
     }
 
-    /// Refuses a machine that cannot be modelled. [`crate::Hierarchy::new`] calls it.
+    /// Refuses a machine that cannot be modelled. [`crate::Machine::new`] and [`crate::Clocks::new`] call it.
     ///
     /// # Errors
     /// The first thing that is wrong.
@@ -143,7 +150,8 @@ impl Config {
         self.check_caches()?;
         self.check_times()?;
         range("TLB entries", self.tlb.entries as u64, 1, 1 << 14)?;
-        range("walk cache entries", self.tlb.walk_entries as u64, 1, 1 << 14)?;
+        // A two-dimensional walk must not push out what it has just found itself.
+        range("walk cache entries", self.tlb.walk_entries as u64, 8, 1 << 14)?;
         range("misses of a hot page", self.hot_misses.into(), 1, u32::MAX.into())?;
         range("hot page queue", self.hot_queue as u64, 1, 1 << 16)
     }
@@ -190,9 +198,13 @@ impl Config {
     }
 
     fn check_caches(&self) -> Result<(), ConfigError> {
-        range("line size", self.line_bytes, 16, 4096)?;
+        range("line size", self.line_bytes, 64, 4096)?;
         if !self.line_bytes.is_power_of_two() {
             return Err(ConfigError::NotPowerOfTwo { what: "line size", value: self.line_bytes });
+        }
+        let lines = self.node_bytes * self.nodes as u64 / self.line_bytes;
+        if lines > MAX_LINES {
+            return Err(ConfigError::TooManyLines { lines, line_bytes: self.line_bytes });
         }
         for (what, shape) in [("L1 instruction cache", self.l1i), ("L1 data cache", self.l1d), ("L2 cache", self.l2)] {
             shape.check(what, self.line_bytes)?;

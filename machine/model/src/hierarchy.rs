@@ -3,22 +3,22 @@
 //! Invariant, and why all of it is one module: the directory's holders of a line are exactly the harts whose L2 has it,
 //! an L1 holds only what its L2 holds, and an owner is the only holder.
 
-use alloc::vec::Vec;
+use alloc::{vec, vec::Vec};
 
-use hashbrown::HashMap;
-
-use crate::lru::LruSets;
-use crate::{Config, ConfigError, HotPage, PageMisses};
+use crate::caches::HartCaches;
+use crate::{Config, ConfigError, Shared};
 
 /// What a hart does at an address.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Access {
     /// Instruction fetch.
     Fetch,
-    /// Data read, also of a page-table entry.
+    /// Data read.
     Load,
     /// Data write or atomic.
     Store,
+    /// Read of a page-table entry: the walker is beside the L2 and leaves the L1s alone.
+    Walk,
 }
 
 /// Who served an access.
@@ -53,24 +53,13 @@ pub struct Outcome {
 #[derive(Debug)]
 pub struct Hierarchy {
     config: Config,
-    harts: Vec<HartCaches>,
-    directory: HashMap<u64, DirEntry>,
-    pages: PageMisses,
-}
-
-#[derive(Debug)]
-struct HartCaches {
-    l1i: LruSets<u64>,
-    l1d: LruSets<u64>,
-    l2: LruSets<u64>,
-}
-
-/// State of a line that at least one L2 holds.
-#[derive(Debug, Clone, Copy, Default)]
-struct DirEntry {
-    holders: u64,
-    /// The only holder, and it may write.
-    owner: Option<u8>,
+    line_shift: u32,
+    ram_bytes: u64,
+    pub(crate) harts: Vec<HartCaches>,
+    node_of: Vec<usize>,
+    /// For each line of RAM the harts whose L2 has it. Whether the only one owns it, its L2 knows.
+    holders: Vec<u64>,
+    shared: Shared,
 }
 
 impl Hierarchy {
@@ -78,135 +67,108 @@ impl Hierarchy {
     ///
     /// # Errors
     /// What [`Config::check`] refuses.
-    pub fn new(config: Config) -> Result<Self, ConfigError> {
+    pub fn new(config: Config, shared: Shared) -> Result<Self, ConfigError> {
         config.check()?;
         let harts = (0..config.harts).map(|_| HartCaches::new(&config)).collect();
-        let pages = PageMisses::new(&config);
-        Ok(Self { harts, pages, directory: HashMap::new(), config })
+        let node_of = (0..config.harts).map(|hart| config.node_of(hart)).collect();
+        let ram_bytes = config.node_bytes * config.nodes as u64;
+        let holders = vec![0; (ram_bytes / config.line_bytes) as usize];
+        let line_shift = config.line_bytes.trailing_zeros();
+        Ok(Self { harts, node_of, holders, ram_bytes, line_shift, shared, config })
     }
 
     /// `hart` (below the configured number) accesses the line of `addr`. An access that crosses lines is two.
+    #[inline]
     pub fn access(&mut self, hart: usize, access: Access, addr: u64) -> Outcome {
-        let Some(home) = self.config.home_of(addr) else {
+        let Some(line) = self.line_of(addr) else {
             return Outcome { source: Source::Device, stall_ps: 0, invalidated: 0 };
         };
-        let line = addr / self.config.line_bytes;
-        let level = self.harts[hart].look(access, line);
-        match level {
-            Some(source) if access != Access::Store || self.owns(hart, line) => self.hit(hart, access, line, source),
-            Some(_) => self.upgrade(hart, access, line, home),
-            None => self.miss(hart, access, line, addr, home),
+        self.access_line(hart, access, line)
+    }
+
+    /// The number of the line of `addr`; `None` for what is not RAM.
+    #[inline]
+    pub(crate) fn line_of(&self, addr: u64) -> Option<u32> {
+        let offset = addr.wrapping_sub(self.config.ram_base);
+        (offset < self.ram_bytes).then(|| (offset >> self.line_shift) as u32)
+    }
+
+    #[inline]
+    pub(crate) fn access_line(&mut self, hart: usize, access: Access, line: u32) -> Outcome {
+        let (is_store, is_fetch) = (access == Access::Store, access == Access::Fetch);
+        let caches = &mut self.harts[hart];
+        if access != Access::Walk
+            && let Some(is_owned) = caches.touch_l1(is_fetch, line)
+        {
+            return if is_store && !is_owned { self.upgrade(hart, line) } else { hit(Source::L1, 0) };
         }
+        let Some(is_owned) = caches.l2.touch(line) else { return self.miss(hart, access, line) };
+        if access != Access::Walk {
+            caches.fill_l1(is_fetch, line, is_owned);
+        }
+        if is_store && !is_owned { self.upgrade(hart, line) } else { hit(Source::L2, self.config.l2_hit_ps) }
     }
 
-    /// The miss counters of each page.
-    pub fn pages(&self) -> &PageMisses {
-        &self.pages
+    /// The file in which misses are counted.
+    pub fn shared(&self) -> &Shared {
+        &self.shared
     }
 
-    /// Takes the oldest hot page from the queue.
-    pub fn pop_hot(&mut self) -> Option<HotPage> {
-        self.pages.pop_hot()
-    }
-
-    /// Zeroes the counters of the page of `addr`, so that it can become hot again.
-    pub fn reset_page(&mut self, addr: u64) {
-        self.pages.reset(addr);
-    }
-
-    fn owns(&self, hart: usize, line: u64) -> bool {
-        self.directory.get(&line).is_some_and(|entry| entry.owner == Some(hart as u8))
-    }
-
-    fn hit(&mut self, hart: usize, access: Access, line: u64, source: Source) -> Outcome {
-        let stall_ps = if source == Source::L1 { 0 } else { self.config.l2_hit_ps };
-        self.harts[hart].fill_l1(access, line);
-        Outcome { source, stall_ps, invalidated: 0 }
-    }
-
-    fn upgrade(&mut self, hart: usize, access: Access, line: u64, home: usize) -> Outcome {
-        self.harts[hart].fill_l1(access, line);
+    fn upgrade(&mut self, hart: usize, line: u32) -> Outcome {
         let invalidated = self.take_ownership(hart, line);
-        let stall_ps = self.config.latency(self.config.node_of(hart), home);
+        let stall_ps = self.config.latency(self.node_of[hart], self.home_of(line));
         Outcome { source: Source::Upgrade, stall_ps, invalidated }
     }
 
-    fn miss(&mut self, hart: usize, access: Access, line: u64, addr: u64, home: usize) -> Outcome {
-        let node = self.config.node_of(hart);
-        self.pages.count(addr, node, home);
-        let is_owned = self.directory.get(&line).is_some_and(|entry| entry.owner.is_some());
-        let extra = if is_owned { self.config.owned_extra_ps } else { 0 };
-        if let Some(victim) = self.harts[hart].fill(access, line) {
-            self.forget(hart, victim);
+    fn miss(&mut self, hart: usize, access: Access, line: u32) -> Outcome {
+        let (node, home) = (self.node_of[hart], self.home_of(line));
+        self.shared.count_miss(u64::from(line) << self.line_shift, node, home);
+        let extra = if self.disown(line) { self.config.owned_extra_ps } else { 0 };
+        let caches = &mut self.harts[hart];
+        if let Some(victim) = caches.fill_l2(line) {
+            self.holders[victim as usize] &= !(1 << hart);
         }
-        let entry = self.directory.entry(line).or_default();
-        entry.holders |= 1 << hart;
-        entry.owner = None;
+        if access != Access::Walk {
+            caches.fill_l1(access == Access::Fetch, line, false);
+        }
+        self.holders[line as usize] |= 1 << hart;
         let invalidated = if access == Access::Store { self.take_ownership(hart, line) } else { 0 };
         let source = if node == home { Source::Local } else { Source::Remote };
         Outcome { source, stall_ps: self.config.latency(node, home) + extra, invalidated }
     }
 
+    /// The owner of a line, if it has one, only holds it from now on.
+    fn disown(&mut self, line: u32) -> bool {
+        let holders = self.holders[line as usize];
+        if !holders.is_power_of_two() {
+            return false;
+        }
+        let holder = &mut self.harts[holders.trailing_zeros() as usize];
+        let is_owned = holder.l2.is_owned(line);
+        if is_owned {
+            holder.set_owned(line, false);
+        }
+        is_owned
+    }
+
     /// Makes `hart`, a holder, the only holder; returns how many others lost the line.
-    fn take_ownership(&mut self, hart: usize, line: u64) -> u32 {
-        let entry = self.directory.entry(line).or_default();
-        let mut others = entry.holders & !(1 << hart);
-        *entry = DirEntry { holders: 1 << hart, owner: Some(hart as u8) };
+    fn take_ownership(&mut self, hart: usize, line: u32) -> u32 {
+        let mut others = self.holders[line as usize] & !(1 << hart);
         let count = others.count_ones();
         while others != 0 {
             self.harts[others.trailing_zeros() as usize].drop_line(line);
             others &= others - 1;
         }
+        self.holders[line as usize] = 1 << hart;
+        self.harts[hart].set_owned(line, true);
         count
     }
 
-    /// `hart` no longer holds `line`.
-    fn forget(&mut self, hart: usize, line: u64) {
-        let Some(entry) = self.directory.get_mut(&line) else { return };
-        entry.holders &= !(1 << hart);
-        entry.owner = None;
-        if entry.holders == 0 {
-            self.directory.remove(&line);
-        }
+    fn home_of(&self, line: u32) -> usize {
+        ((u64::from(line) << self.line_shift) / self.config.node_bytes) as usize
     }
 }
 
-impl HartCaches {
-    fn new(config: &Config) -> Self {
-        let make = |shape: crate::CacheShape| LruSets::new(shape.sets(config.line_bytes) as usize, shape.ways as usize);
-        Self { l1i: make(config.l1i), l1d: make(config.l1d), l2: make(config.l2) }
-    }
-
-    /// Which level has the line. An L1 hit leaves the L2's order alone: the L2 does not see it.
-    fn look(&mut self, access: Access, line: u64) -> Option<Source> {
-        if self.l1(access).touch(line, line) {
-            return Some(Source::L1);
-        }
-        self.l2.touch(line, line).then_some(Source::L2)
-    }
-
-    fn fill_l1(&mut self, access: Access, line: u64) {
-        // What leaves the L1 stays in the L2, so nobody needs to know.
-        self.l1(access).insert(line, line);
-    }
-
-    /// Brings the line into both levels; returns the line that left the L2, and with it the L1s.
-    fn fill(&mut self, access: Access, line: u64) -> Option<u64> {
-        let victim = self.l2.insert(line, line);
-        if let Some(victim) = victim {
-            self.drop_line(victim);
-        }
-        self.fill_l1(access, line);
-        victim
-    }
-
-    fn drop_line(&mut self, line: u64) {
-        self.l1i.remove(line, line);
-        self.l1d.remove(line, line);
-        self.l2.remove(line, line);
-    }
-
-    fn l1(&mut self, access: Access) -> &mut LruSets<u64> {
-        if access == Access::Fetch { &mut self.l1i } else { &mut self.l1d }
-    }
+fn hit(source: Source, stall_ps: u64) -> Outcome {
+    Outcome { source, stall_ps, invalidated: 0 }
 }

@@ -1,126 +1,266 @@
 //! A hart's TLB and its page walker.
 //!
-//! The caller, who can read memory, gives the page-table entries of a full walk in the order in which hardware reads
-//! them; the TLB says which of these a walker with its caches really reads. In a two-dimensional walk every VS-stage
-//! entry comes after the G-stage entries that translate its address, and the G-stage entries of the data come last.
+//! One TLB for instructions and data, fully associative, with entries of each page size; a second, smaller map is the
+//! walker's cache: tables that it has found (of both stages; those of a guest by machine address, so that a hit saves the
+//! G-stage walk as well) and leaves of the G-stage. Both forget their oldest entry.
+
+use alloc::vec::Vec;
 
 use crate::TlbShape;
-use crate::lru::LruSets;
+use crate::entry::{Entry, index};
+use crate::fifo::FifoMap;
+use crate::space::{Context, Owner, Space, SpaceId, Spaces};
 
-/// An address space: the tags that tell translations apart.
+/// Direct-mapped recent translations, so that the map is asked seldom. Holds only what the TLB holds.
+const RECENT: usize = 64;
+/// No key has this value.
+const NONE: u64 = u64::MAX;
+/// Bits of an address that tags keep: Sv57's, its sign, and those of Sv57x4.
+const ADDR_MASK: u64 = (1 << 59) - 1;
+
+/// Reach of a translation: the smaller of its two stages' leaves. 4 KiB, 2 MiB and 1 GiB; larger leaves count as 1 GiB.
+pub const SIZES: u32 = 3;
+
+/// A translation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Space {
-    /// `hgatp.VMID`; `None` without virtualization.
+pub struct Leaf {
+    /// Machine address of what was asked for.
+    pub addr: u64,
+    /// Its reach, below [`SIZES`].
+    pub size: u32,
+    /// Whether it serves every ASID.
+    is_global: bool,
+}
+
+/// A translation that the TLB no longer has.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Gone {
+    /// First virtual address, without what exceeds the tags.
+    pub virt: u64,
+    /// First machine address.
+    pub addr: u64,
+    /// Its reach.
+    pub size: u32,
+}
+
+/// Which translations a fence is about.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Fence {
+    /// Those of a VM, or those without virtualization.
     pub vmid: Option<u16>,
-    /// ASID; `None` for global translations and for G-stage entries.
+    /// Only those of this ASID; global ones stay then.
     pub asid: Option<u16>,
+    /// Only those of the page of this address.
+    pub addr: Option<u64>,
+    /// The G-stage's too: everything of the VM (`HFENCE.GVMA`).
+    pub is_guest_stage: bool,
 }
 
-/// Reach of a translation: the smaller of its two stages' leaves.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum PageSize {
-    /// 4 KiB.
-    Small,
-    /// 2 MiB.
-    Mega,
-    /// 1 GiB.
-    Giga,
-}
-
-/// Whose table an entry is in.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Stage {
-    /// The only stage without virtualization, or the VS-stage.
-    First,
-    /// The G-stage.
-    Guest,
-}
-
-/// One read of a full walk.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct WalkStep {
-    /// Whose table.
-    pub stage: Stage,
-    /// Machine address of the entry.
-    pub pte_addr: u64,
-    /// Whether the entry is a leaf.
-    pub is_leaf: bool,
-}
-
-/// TLB and page-walk cache of one hart.
+/// TLB and walker's cache of one hart.
 #[derive(Debug)]
 pub struct Tlb {
-    entries: LruSets<(Space, PageSize, u64)>,
-    /// Entries that the walker remembers, by address: an address is read for one purpose only while its table lives.
-    walk: LruSets<(Space, u64)>,
+    entries: FifoMap,
+    walk: FifoMap,
+    recent: Vec<(u64, u64)>,
+    /// Whether entries of a size have been put in since the last flush of all.
+    has_size: [bool; SIZES as usize],
+    has_guest_size: [bool; SIZES as usize],
 }
 
 impl Tlb {
     /// An empty TLB; `shape` is one that [`crate::Config::check`] accepts.
     pub fn new(shape: TlbShape) -> Self {
-        Self { entries: LruSets::new(1, shape.entries), walk: LruSets::new(1, shape.walk_entries) }
+        Self {
+            entries: FifoMap::new(shape.entries),
+            walk: FifoMap::new(shape.walk_entries),
+            recent: alloc::vec![(NONE, 0); RECENT],
+            has_size: [false; SIZES as usize],
+            has_guest_size: [false; SIZES as usize],
+        }
     }
 
-    /// Whether a translation of `addr` of any size is held, for this ASID or global.
-    pub fn lookup(&mut self, space: Space, addr: u64) -> bool {
-        let global = Space { asid: None, ..space };
-        let sizes = [PageSize::Small, PageSize::Mega, PageSize::Giga];
-        let mut keys = sizes.into_iter().flat_map(|size| [(space, size), (global, size)]);
-        keys.any(|(space, size)| self.entries.touch(0, (space, size, addr >> size.bits())))
+    /// The machine address of `addr` if the TLB holds it.
+    #[inline]
+    pub fn lookup(&mut self, context: &Context, addr: u64) -> Option<u64> {
+        let page = key(context.space, 0, addr);
+        let recent = self.recent[page as usize % RECENT];
+        if recent.0 == page {
+            return Some(recent.1 | addr & 0xfff);
+        }
+        let found = self.search(context, addr)?;
+        self.recent[page as usize % RECENT] = (page, found & !0xfff);
+        Some(found)
     }
 
-    /// After a miss: calls `read` for each entry that the walker reads from memory, then holds the translation.
-    pub fn walk(&mut self, space: Space, addr: u64, size: PageSize, steps: &[WalkStep], mut read: impl FnMut(u64)) {
-        let mut rest = &steps[self.known(space, steps, Stage::First)..];
-        while let Some(first) = rest.first() {
-            let run = rest.iter().take_while(|step| step.stage == first.stage).count();
-            let (same, after) = rest.split_at(run);
-            let from = if first.stage == Stage::Guest { self.known(space, same, Stage::Guest) } else { 0 };
-            for step in &same[from..] {
-                read(step.pte_addr);
-                self.remember(space, step);
+    fn search(&self, context: &Context, addr: u64) -> Option<u64> {
+        for size in (0..SIZES).filter(|size| self.has_size[*size as usize]) {
+            for space in [context.space, context.global] {
+                if let Some(start) = self.entries.get(key(space, size, addr)) {
+                    return Some(start | addr & mask(size));
+                }
             }
-            rest = after;
         }
-        self.entries.insert(0, (space, size, addr >> size.bits()));
+        None
     }
 
-    /// Forgets the translations of `vmid` (`HFENCE.GVMA`, `HFENCE.VVMA`, or `SFENCE.VMA` for `None`); with an ASID,
-    /// only its own, global ones stay. The walk cache forgets all of the VMID.
-    pub fn flush(&mut self, vmid: Option<u16>, asid: Option<u16>) {
-        self.entries.retain(|(space, _, _)| space.vmid != vmid || (asid.is_some() && space.asid != asid));
-        self.walk.retain(|(space, _)| space.vmid != vmid);
+    /// After a miss: walks the tables, whose entries `read` gives, and holds the translation. `None` if there is none.
+    /// Also tells what had to leave for it.
+    pub fn walk(
+        &mut self,
+        context: &Context,
+        addr: u64,
+        read: &mut impl FnMut(u64) -> u64,
+    ) -> Option<(u64, Option<Gone>)> {
+        let leaf = self.first_stage(context, addr & ADDR_MASK, read)?;
+        let space = if leaf.is_global { context.global } else { context.space };
+        self.has_size[leaf.size as usize] = true;
+        let gone = self.entries.insert(key(space, leaf.size, addr), leaf.addr & !mask(leaf.size));
+        let gone = gone.map(|(key, start)| Gone { virt: key_addr(key), addr: start, size: key_size(key) });
+        if let Some(gone) = gone {
+            self.forget_recent(&gone);
+        }
+        Some((leaf.addr, gone))
     }
 
-    /// How many of `steps` need no reading, since a later entry of `stage` is remembered.
-    fn known(&mut self, space: Space, steps: &[WalkStep], stage: Stage) -> usize {
-        let last = steps.iter().rposition(|step| step.stage == stage && self.walk.contains(0, tag(space, step)));
-        let Some(last) = last else { return 0 };
-        self.walk.touch(0, tag(space, &steps[last]));
-        last + 1
+    /// Forgets translations.
+    pub fn flush(&mut self, spaces: &Spaces, fence: &Fence) {
+        let is_hit = |key: u64, addr: Option<u64>| {
+            let Some(space) = spaces.get(key_space(key)) else { return false };
+            let covers = addr.is_none_or(|addr| key_addr(key) == (addr & ADDR_MASK) & !mask(key_size(key)));
+            covers && fence.is_about(space)
+        };
+        // The address of a G-stage fence is a guest's, and translations are tagged with virtual ones.
+        let addr = if fence.is_guest_stage { None } else { fence.addr };
+        self.entries.retain(|key| !is_hit(key, addr));
+        // Tables are few: all that belong to these spaces go.
+        self.walk.retain(|key| {
+            let Some(space) = spaces.get(key_space(key & !GUEST_STAGE)) else { return false };
+            space.vmid != fence.vmid || (key & GUEST_STAGE != 0 && !fence.is_guest_stage)
+        });
+        self.recent.fill((NONE, 0));
     }
 
-    /// The leaf of the first stage is the TLB's business; every other entry is worth keeping.
-    fn remember(&mut self, space: Space, step: &WalkStep) {
-        if step.stage == Stage::Guest || !step.is_leaf {
-            self.walk.insert(0, tag(space, step));
+    /// Forgets everything.
+    pub fn clear(&mut self) {
+        self.entries.clear();
+        self.walk.clear();
+        self.recent.fill((NONE, 0));
+        self.has_size = [false; SIZES as usize];
+        self.has_guest_size = [false; SIZES as usize];
+    }
+
+    fn first_stage(&mut self, context: &Context, addr: u64, read: &mut impl FnMut(u64) -> u64) -> Option<Leaf> {
+        let levels = context.first.levels;
+        if levels == 0 {
+            return self.guest_stage(context, addr, read);
+        }
+        let known = (1..=levels).find_map(|level| Some((level, self.walk.get(table_key(context.space, level, addr))?)));
+        let (mut level, mut table) = match known {
+            Some(known) => known,
+            None => (levels, self.root(context, addr, read)?),
+        };
+        loop {
+            let entry = Entry::decode(read(table + index(addr, level, 511) * 8))?;
+            if entry.is_leaf {
+                let guest = self.guest_stage(context, entry.target(addr, level), read)?;
+                let is_global = entry.is_global;
+                return Some(Leaf { size: guest.size.min(level - 1).min(SIZES - 1), is_global, ..guest });
+            }
+            level = level.checked_sub(1).filter(|level| *level > 0)?;
+            table = self.guest_stage(context, entry.addr, read)?.addr;
+            self.remember(table_key(context.space, level, addr), table);
+        }
+    }
+
+    /// The machine address of the root table.
+    fn root(&mut self, context: &Context, addr: u64, read: &mut impl FnMut(u64) -> u64) -> Option<u64> {
+        let table = self.guest_stage(context, context.first.addr, read)?.addr;
+        if context.guest.levels != 0 {
+            self.remember(table_key(context.space, context.first.levels, addr), table);
+        }
+        Some(table)
+    }
+
+    /// Translates a guest's physical address; one of the host's is what it is.
+    fn guest_stage(&mut self, context: &Context, addr: u64, read: &mut impl FnMut(u64) -> u64) -> Option<Leaf> {
+        let levels = context.guest.levels;
+        if levels == 0 {
+            return Some(Leaf { addr, size: SIZES - 1, is_global: false });
+        }
+        for size in (0..SIZES).filter(|size| self.has_guest_size[*size as usize]) {
+            if let Some(start) = self.walk.get(GUEST_STAGE | key(context.global, size, addr)) {
+                return Some(Leaf { addr: start | addr & mask(size), size, is_global: false });
+            }
+        }
+        let guest_key = |level| GUEST_STAGE | table_key(context.global, level, addr);
+        let known = (1..levels).find_map(|level| Some((level, self.walk.get(guest_key(level))?)));
+        let (mut level, mut table) = known.unwrap_or((levels, context.guest.addr));
+        loop {
+            // The root of the G-stage is four tables side by side.
+            let last = if level == levels { 2047 } else { 511 };
+            let entry = Entry::decode(read(table + index(addr, level, last) * 8))?;
+            if entry.is_leaf {
+                let (size, target) = ((level - 1).min(SIZES - 1), entry.target(addr, level));
+                self.has_guest_size[size as usize] = true;
+                self.remember(GUEST_STAGE | key(context.global, size, addr), target & !mask(size));
+                return Some(Leaf { addr: target, size, is_global: false });
+            }
+            level = level.checked_sub(1).filter(|level| *level > 0)?;
+            table = entry.addr;
+            self.remember(guest_key(level), table);
+        }
+    }
+
+    fn remember(&mut self, key: u64, value: u64) {
+        self.walk.insert(key, value);
+    }
+
+    fn forget_recent(&mut self, gone: &Gone) {
+        if gone.size == 0 {
+            self.recent[(gone.virt >> 12) as usize % RECENT] = (NONE, 0);
+        } else {
+            self.recent.fill((NONE, 0));
         }
     }
 }
 
-impl PageSize {
-    /// Bits of the offset in the page.
-    pub fn bits(self) -> u32 {
-        match self {
-            Self::Small => 12,
-            Self::Mega => 21,
-            Self::Giga => 30,
-        }
+impl Fence {
+    fn is_about(&self, space: Space) -> bool {
+        let is_asid = self.asid.is_none_or(|asid| space.owner == Owner::Asid(asid));
+        space.vmid == self.vmid && (is_asid || self.is_guest_stage)
     }
 }
 
-/// G-stage entries serve every address space of their VM.
-fn tag(space: Space, step: &WalkStep) -> (Space, u64) {
-    let asid = if step.stage == Stage::Guest { None } else { space.asid };
-    (Space { asid, ..space }, step.pte_addr)
+// A tag: bit 63 the stage, 12 bits the space, 3 bits the kind, 47 bits the page or table number.
+const GUEST_STAGE: u64 = 1 << 63;
+const SPACE_SHIFT: u32 = 51;
+const KIND_SHIFT: u32 = 48;
+
+/// Bytes that a size reaches, less one.
+pub const fn mask(size: u32) -> u64 {
+    (1 << (12 + 9 * size)) - 1
+}
+
+/// Tag of a translation.
+fn key(space: SpaceId, size: u32, addr: u64) -> u64 {
+    let page = (addr & ADDR_MASK) >> (12 + 9 * size);
+    u64::from(space) << SPACE_SHIFT | u64::from(size) << KIND_SHIFT | page
+}
+
+/// Tag of the table that has the entries of `level` for `addr`.
+fn table_key(space: SpaceId, level: u32, addr: u64) -> u64 {
+    let table = (addr & ADDR_MASK) >> (12 + 9 * level);
+    u64::from(space) << SPACE_SHIFT | u64::from(SIZES - 1 + level) << KIND_SHIFT | table
+}
+
+fn key_space(key: u64) -> SpaceId {
+    (key >> SPACE_SHIFT & 0xfff) as SpaceId
+}
+
+fn key_size(key: u64) -> u32 {
+    (key >> KIND_SHIFT & 7) as u32
+}
+
+fn key_addr(key: u64) -> u64 {
+    (key & ((1 << KIND_SHIFT) - 1)) << (12 + 9 * key_size(key))
 }

@@ -1,7 +1,7 @@
 //! Configurations and shared files that must be accepted or refused, and the counters' sums.
 
-use machine_model::{CacheShape, Config, ConfigError, Counters, Description, Fidelity, Hierarchy};
-use model_file::{Header, Mode, Stall};
+use machine_model::{CacheShape, Clocks, Config, ConfigError, Description, Fidelity, Machine, Shared};
+use model_file::Header;
 
 fn flash() -> Config {
     Config::flash(8, 4, 1 << 20)
@@ -39,7 +39,9 @@ fn impossible_machines_are_refused() {
         let mut config = flash();
         spoil(&mut config);
         assert!(config.check().is_err(), "case {at}");
-        assert!(Hierarchy::new(config.clone()).is_err(), "case {at}");
+        let shared = Shared::private(&flash()).unwrap();
+        assert!(Machine::new(&config, shared).is_err() && Clocks::new(&config, 0).is_err(), "case {at}");
+        assert!(Shared::private(&config).is_err(), "case {at}");
     }
     assert!(Config::flash(1, usize::MAX, 4096).check().is_err());
     let uneven = Config { harts: 9, ..flash() }.check().unwrap_err();
@@ -55,18 +57,6 @@ fn every_accepted_machine_has_a_file() {
         assert_eq!((header.harts(), header.nodes().len()), (config.harts as u64, config.nodes));
         assert_eq!(header.pages() * 4096, config.node_bytes * config.nodes as u64);
     }
-}
-
-#[test]
-fn time_is_the_sum_of_work_and_stalls() {
-    let mut counters = Counters::new(2);
-    counters.run(1, Mode::VS, 10, 50);
-    counters.stall(1, Mode::VS, Stall::Remote, 900);
-    counters.idle(1, 5);
-    let kernel = counters.of(1, Mode::VS);
-    assert_eq!((kernel.instructions, kernel.time_ps, kernel.stall_ps[2], kernel.stalls[2]), (10, 950, 900, 1));
-    assert_eq!(counters.of(1, Mode::Idle).time_ps, 5);
-    assert_eq!(counters.of(0, Mode::VS).time_ps, 0);
 }
 
 #[test]

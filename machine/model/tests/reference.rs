@@ -1,6 +1,7 @@
 //! The hierarchy against a slow simulator: one flat list of lines with time stamps, no directory.
 
-use machine_model::{Access, CacheShape, Config, Hierarchy, Outcome, Source};
+use machine_model::{Access, CacheShape, Config, Hierarchy, Outcome, Shared, Source};
+use model_file::at;
 use proptest::prelude::*;
 
 /// A tiny machine, so that short traces evict.
@@ -14,6 +15,10 @@ fn tiny() -> Config {
         hot_queue: 2,
         ..Config::flash(4, 2, 8192)
     }
+}
+
+fn hierarchy() -> Hierarchy {
+    Hierarchy::new(tiny(), Shared::private(&tiny()).unwrap()).unwrap()
 }
 
 #[derive(Clone, Copy, PartialEq)]
@@ -66,15 +71,18 @@ impl Reference {
         };
         let line = addr / self.config.line_bytes;
         let level = if access == Access::Fetch { Level::Code } else { Level::Data };
-        let (in_first, in_second) =
-            (self.find(hart, level, line).is_some(), self.find(hart, Level::Second, line).is_some());
+        let is_walk = access == Access::Walk;
+        let in_first = !is_walk && self.find(hart, level, line).is_some();
+        let in_second = self.find(hart, Level::Second, line).is_some();
         let writable = self.find(hart, Level::Second, line).is_some_and(|held| held.writable);
         let is_store = access == Access::Store;
         let elsewhere = self.held.iter().any(|held| held.hart != hart && held.line == line && held.writable);
         if !in_first {
             self.put(hart, Level::Second, line);
         }
-        self.put(hart, level, line);
+        if !is_walk {
+            self.put(hart, level, line);
+        }
         let node = self.config.node_of(hart);
         let far = self.config.latency(node, home);
         let (source, stall_ps) = match (in_first, in_second) {
@@ -102,7 +110,7 @@ impl Reference {
 }
 
 fn steps() -> impl Strategy<Value = Vec<(usize, Access, u64)>> {
-    let access = prop_oneof![Just(Access::Fetch), Just(Access::Load), Just(Access::Store)];
+    let access = prop_oneof![Just(Access::Fetch), Just(Access::Load), Just(Access::Store), Just(Access::Walk)];
     // A little past the end of RAM, so that devices occur; some traces crowd a few lines, to share and evict.
     let addr = prop_oneof![0x8000_0000u64..0x8000_4100, 0x8000_0000u64..0x8000_0200, 0x8000_1f00u64..0x8000_2100];
     prop::collection::vec((0usize..4, access, addr), 1..600)
@@ -111,7 +119,7 @@ fn steps() -> impl Strategy<Value = Vec<(usize, Access, u64)>> {
 proptest! {
     #[test]
     fn every_outcome_is_the_references(steps in steps()) {
-        let mut model = Hierarchy::new(tiny()).unwrap();
+        let mut model = hierarchy();
         let mut reference = Reference { config: tiny(), held: vec![], now: 0 };
         let mut misses = std::collections::BTreeMap::<(u64, usize), u32>::new();
         for (at, (hart, access, addr)) in steps.into_iter().enumerate() {
@@ -122,28 +130,33 @@ proptest! {
             }
         }
         for ((page, node), count) in misses {
-            prop_assert_eq!(model.pages().of(page).unwrap()[node], count);
+            prop_assert_eq!(model.shared().misses((page - 0x8000_0000) / 4096, node), count);
         }
     }
 }
 
 #[test]
 fn a_remote_page_becomes_hot_once_and_a_full_queue_drops() {
-    let mut model = Hierarchy::new(tiny()).unwrap();
+    let mut model = hierarchy();
+    let shared = *model.shared();
     let page = |number: u64| 0x8000_2000 + number * 4096;
     for line in 0..8 {
         model.access(0, Access::Load, page(0) + line * 64);
         model.access(2, Access::Load, page(1) + line * 64);
     }
-    let hot = model.pop_hot().expect("a hot page");
-    assert_eq!((hot.page, hot.node), (2, 0));
-    assert_eq!(model.pop_hot(), None, "node 1 misses on its own memory, and a page is reported once");
+    let entry = shared.header().queue_at(0);
+    assert_eq!((shared.get(at::PRODUCER), shared.get(entry), shared.get(entry + 8)), (1, 2, 0));
+    // Node 1 missed on its own memory, and a page is reported once. The queue has room for two.
     for (hart, start) in [(0, page(1)), (2, 0x8000_0000), (2, 0x8000_1000)] {
         for line in 8..16 {
             model.access(hart, Access::Load, start + line * 64);
         }
     }
-    assert_eq!(model.pages().dropped(), 1);
-    model.reset_page(page(0));
-    assert_eq!(model.pages().of(page(0)), Some(&[0, 0][..]));
+    assert_eq!((shared.get(at::PRODUCER), shared.get(at::DROPPED)), (2, 2));
+    shared.set(at::CONSUMER, 2);
+    shared.reset_pages();
+    assert_eq!(shared.misses(2, 0), 0);
+    shared.set(at::HOT_THRESHOLD, 1);
+    model.access(0, Access::Load, page(0) + 32 * 64);
+    assert_eq!((shared.get(at::PRODUCER), shared.get(entry)), (3, 2));
 }

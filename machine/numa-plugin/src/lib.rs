@@ -1,75 +1,103 @@
-//! QEMU plugin: the machine that `machine-model` describes, on the emulator that `./x` installs.
+//! QEMU plugin: makes the emulated machine a NUMA machine with time of its own.
 //!
-//! Every hart has a clock of its own, which counts instructions and stalls; the machine's clock follows the slowest, so
-//! that harts run at once although one thread emulates them in turn, and two runs are the same. Instructions, stalls and
-//! idle time are counted by hart and mode, and shown in the shared file (`model-file`). A guest in any mode switches the
-//! model and marks places by a hint instruction (`model_file::hint`).
+//! It sees every access and every block of instructions, asks `machine-model` what they cost, and gives QEMU a virtual
+//! clock that is made of these costs: each hart has its own time, harts that are ahead wait for the others, and when all
+//! are idle time jumps to the next timer. Without host input two runs are identical.
 //!
 //! # Arguments
-//! `machine=` the description (JSON of [`machine_model::Description`]), `shared=` the shared file, `marks=` where marks are
-//! appended, `ram=` the guest's memory.
+//! - `machine=FILE`: the machine as JSON, a [`machine_model::Description`].
+//! - `shared=FILE`: the file that is shared with monitor and tools (`model-file`); it is as long as its layout says.
+//! - `marks=FILE`: where a line of JSON ([`machine_model::MarkLine`]) goes at each mark, see [`model_file::hint`].
 //!
-//! # What it refuses
-//! Every QEMU but the one that it knows: it uses insides of QEMU 10.0 that the plugin API does not give ([`qemu`]), and
-//! checks them when it is loaded. A description that cannot be modelled, files that do not fit.
+//! QEMU must run with `-accel tcg,thread=single` and without `-icount`. The model is tied to QEMU 10.0 as Debian builds
+//! it: it needs functions that are not in the plugin API (`hooks`), and refuses any other.
+//!
+//! # While it is off
+//! Blocks count instructions and time, and nothing else: plain speed. Harts are up to 20 us apart, and idle time passes
+//! as fast as the host's, as in plain QEMU. While it is on idle time jumps, but for host input or output under way.
 //!
 //! # Threads
-//! The machine runs with `-accel tcg,thread=single`: one thread emulates all harts and calls all of this; QEMU's other
-//! threads ask for the time only.
+//! All harts share one thread, and all state is that thread's (`state`); only the machine's time is read by others.
 
-mod counts;
-mod machine;
+mod api;
+mod gates;
+mod hooks;
+mod idle;
 mod marks;
-mod qemu;
-mod shared;
+mod options;
+mod ram;
+mod registers;
+mod state;
 mod time;
 mod translate;
+mod watch;
 
-use std::path::PathBuf;
+use std::sync::OnceLock;
 
-use machine_model::Description;
+use crate::hooks::Hooks;
+use crate::options::Options;
 
-use machine::Machine;
-use qemu::{Id, Inside};
+/// What QEMU calls itself if the model knows it.
+const KNOWN: (&str, &str) = ("QEMU emulator version 10.0.", "(Debian ");
 
-/// What every refusal of an emulator ends with.
-const KNOWN: &str = "; the machine model knows QEMU 10.0 as Debian builds it: run `./x setup`, or leave out [model]";
+static HOOKS: OnceLock<Hooks> = OnceLock::new();
 
-/// Called by QEMU when it loads the plugin.
-fn install(id: Id, harts: usize, arguments: &[String]) -> Result<(), String> {
-    let path = |name: &str| {
-        let found = arguments.iter().find_map(|argument| argument.strip_prefix(name)?.strip_prefix('='));
-        found.map(PathBuf::from).ok_or_else(|| format!("say {name}=FILE"))
-    };
-    let description = path("machine")?;
-    let text = std::fs::read_to_string(&description).map_err(|error| format!("{}: {error}", description.display()))?;
-    let described: Description =
-        serde_json::from_str(&text).map_err(|error| format!("{}: {error}", description.display()))?;
-    described.check().map_err(|error| format!("{}: {error}", description.display()))?;
-    if described.machine.harts != harts {
-        let wanted = described.machine.harts;
-        return Err(format!("{}: {wanted} harts are described, the machine has {harts}", description.display()));
-    }
-    let inside = Inside::find()?;
-    Machine::set_up(inside, &described, time::START_NS * 1000, &path("shared")?, &path("marks")?)?;
-    qemu::on_hart(id, make_hart);
-    qemu::on_translation(id, translate::translate);
-    qemu::on_exit(id, || {
-        if let Some(machine) = Machine::get() {
-            machine.publish_all();
+/// QEMU's functions; found before any callback is registered.
+fn hooks() -> &'static Hooks {
+    HOOKS.get().expect("installed")
+}
+
+/// Called by QEMU when it loads the plugin: 0 = ready.
+pub(crate) fn install(id: api::Id, arguments: &[String], target: &str, harts: usize) -> i32 {
+    match try_install(id, arguments, target, harts) {
+        Ok(()) => 0,
+        Err(problem) => {
+            eprintln!("numa-model: {problem}");
+            -1
         }
-    });
+    }
+}
+
+fn try_install(id: api::Id, arguments: &[String], target: &str, harts: usize) -> Result<(), String> {
+    check_emulator()?;
+    if target != "riscv64" || harts == 0 {
+        return Err(format!("the model knows whole riscv64 machines, this emulates {target} with {harts} harts"));
+    }
+    let hooks = Hooks::find().map_err(|name| refuse(&format!("it does not export {name}")))?;
+    let _ = HOOKS.set(hooks);
+    let options = Options::read(arguments)?;
+    state::prepare(&options, harts)?;
+    let callbacks = api::Callbacks {
+        hart_begins: state::hart_begins,
+        translate: translate::translate,
+        flush: translate::flush,
+        exit: state::exit,
+    };
+    api::register(id, &callbacks);
     Ok(())
 }
 
-fn make_hart(hart: usize) {
-    let Some(machine) = Machine::get() else { return };
-    if hart == 0
-        && let Err(why) = machine.inside.take_clock(time::get_clock, time::set_clock, time::START_NS as i64)
-    {
-        eprintln!("numa-model: {why}");
-        // The machine exists already and cannot be refused any more; without the clock its time would be a lie.
-        std::process::exit(1);
+/// Asks the running program for its version.
+fn check_emulator() -> Result<(), String> {
+    let output = std::process::Command::new("/proc/self/exe").arg("--version").output();
+    let text = output.map_err(|error| refuse(&format!("its version cannot be asked: {error}")))?.stdout;
+    let text = String::from_utf8_lossy(&text);
+    let version = text.lines().next().unwrap_or_default();
+    if version.starts_with(KNOWN.0) && version.contains(KNOWN.1) {
+        return Ok(());
     }
-    machine.add_hart(hart);
+    Err(refuse(&format!("this is \"{version}\"")))
+}
+
+/// Says what is wrong with the emulator and what to do.
+fn refuse(what: &str) -> String {
+    format!(
+        "the model knows QEMU 10.0 of Debian, and {what}; install that one with `./x setup`, or run without [model]"
+    )
+}
+
+/// Ends QEMU: what was found out too late to refuse the plugin.
+fn give_up(problem: &str) -> ! {
+    eprintln!("numa-model: {problem}");
+    std::process::exit(1);
 }

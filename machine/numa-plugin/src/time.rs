@@ -1,140 +1,191 @@
-//! Virtual time: harts come back when their leave is used up, wait in WFI, and move the machine's clock.
-//!
-//! A callback never waits: it would stop the one thread that could end the wait. What takes longer is left to work
-//! that QEMU runs outside of translated code, with its lock held.
+//! Virtual time: QEMU's clock, and the places where harts look up.
 
+use std::cell::Cell;
 use std::ffi::{c_uint, c_void};
-use std::sync::atomic::Ordering::Relaxed;
+use std::sync::atomic::{AtomicI64, AtomicU64, Ordering::Relaxed};
 use std::thread;
-use std::time::Duration;
 
-use model_file::{Gate, at};
+use machine_model::Step;
+use model_file::{Mode, Request, at};
 
-use crate::machine::Machine;
-use crate::qemu::Deadline;
+use crate::state::{Model, model, words};
+use crate::{gates, hooks, idle};
 
-/// The machine's time when it starts: a fixed one, for runs that repeat. QEMU's clock stands at 0 until then.
-pub const START_NS: u64 = 100_000_000;
-/// Jumps of the time that are worth a moment for QEMU's main loop, which brings input from outside.
-const LONG_JUMP_NS: u64 = 50_000_000;
-/// That moment; also between two looks at a closed gate.
-const MOMENT: Duration = Duration::from_micros(200);
-const PS_PER_NS: u64 = 1000;
+/// The machine's time, in ns: what all threads see that are not running a hart.
+static MACHINE_NS: AtomicI64 = AtomicI64::new(0);
+/// The latest time that any hart has read: no hart reads an earlier one, so that clocks agree on the order of events.
+static LATEST_NS: AtomicI64 = AtomicI64::new(0);
 
-/// QEMU asks for the time.
-pub extern "C" fn get_clock() -> i64 {
-    let Some(machine) = Machine::get() else { return START_NS as i64 };
-    // With the lock held it is a device or a timer that asks: their time is the machine's.
-    let asking = if machine.inside.is_locked() { None } else { machine.current() };
-    let time_ps = match asking {
-        Some(hart) if !machine.clocks.is_waiting(hart) => machine.clocks.tell(machine.hart_now(hart)),
-        _ => machine.clocks.machine(),
-    };
-    (time_ps / PS_PER_NS) as i64
+thread_local! {
+    /// On the thread of the harts, while a hart runs translated code: the time counter, and what to add to it.
+    static RUNNING: Cell<Option<(&'static AtomicU64, u64)>> = const { Cell::new(None) };
 }
 
-/// QEMU moves the time.
-pub extern "C" fn set_clock(to_ns: i64) {
-    if let (Some(machine), Ok(to_ns)) = (Machine::get(), u64::try_from(to_ns)) {
-        machine.clocks.pass(to_ns * PS_PER_NS);
-    }
+/// Takes over QEMU's virtual clock.
+pub fn take_clock(start_ps: u64) -> Result<(), &'static str> {
+    MACHINE_NS.store(start_ps as i64, Relaxed);
+    hooks().take_clock(read_clock, set_clock)
 }
 
-/// A hart's leave is used up, or it was woken.
-pub extern "C" fn come_back(hart: c_uint, _: *mut c_void) {
-    let (Some(machine), hart) = (Machine::get(), hart as usize) else { return };
-    machine.clocks.reach(hart, machine.hart_now(hart));
-    let slowest = machine.clocks.slowest().unwrap_or_else(|| machine.clocks.now(hart));
-    let limit = gate_limit(machine);
-    let to_ps = limit.map_or(slowest, |limit| slowest.min(limit));
-    pass(machine, to_ps);
-    machine.publish(hart);
-    let is_held = limit.is_some_and(|limit| machine.clocks.now(hart) >= limit);
-    let leave = machine.clocks.leave(hart).filter(|_| !is_held);
-    machine.arm(hart, leave.unwrap_or(0));
-    if leave.is_none()
-        && let Some(cpu) = machine.inside.current()
-    {
-        if is_held {
-            machine.inside.later(cpu, wait_at_gate, 0);
-        }
-        machine.inside.stop(cpu);
-    }
-    machine.take_request();
+/// The machine's time.
+pub fn machine_ns() -> i64 {
+    MACHINE_NS.load(Relaxed)
 }
 
-/// Moves the machine's clock; timers that this makes due are run outside of translated code.
-fn pass(machine: &Machine, to_ps: u64) {
-    let (now_ns, to_ns) = (machine.clocks.machine() / PS_PER_NS, to_ps / PS_PER_NS);
-    if to_ns <= now_ns {
+extern "C" fn read_clock() -> i64 {
+    let machine_ns = machine_ns();
+    // Devices and timers, which hold the lock, live in the machine's time; a hart that asks has its own.
+    let Some((counter, base_ps)) = RUNNING.get().filter(|_| !hooks().is_locked()) else { return machine_ns };
+    let now_ns = (counter.load(Relaxed).wrapping_add(base_ps) / 1000) as i64;
+    let now_ns = now_ns.max(machine_ns).max(LATEST_NS.load(Relaxed));
+    LATEST_NS.store(now_ns, Relaxed);
+    now_ns
+}
+
+/// Moves the machine's time forward.
+pub fn set_machine(to_ns: i64) {
+    MACHINE_NS.fetch_max(to_ns, Relaxed);
+}
+
+extern "C" fn set_clock(to_ns: i64) {
+    MACHINE_NS.fetch_max(to_ns, Relaxed);
+}
+
+/// A hart begins a block and its time counter is at [`crate::state::LOOK_UP`].
+pub extern "C" fn look_up(index: c_uint, _: *mut c_void) {
+    let (model, hart) = (model(), index as usize);
+    RUNNING.set(None);
+    if model.clocks.must_refuse(hart) {
+        // Whoever's turn it is goes on with its clock when it is next asked, so it needs to be found again.
+        leave(model, hart);
         return;
     }
-    match machine.inside.deadline() {
-        Deadline::In(due) if to_ns - now_ns >= due => {
-            if let Some(cpu) = machine.inside.current() {
-                machine.inside.later(cpu, advance, to_ns);
-            }
+    let spent_ps = model.take_spent(hart);
+    model.clocks.set_machine(machine_ns() as u64 * 1000);
+    model.clocks.advance(hart, spent_ps);
+    let limit_ps = gates::limit_ps(model.machine.shared());
+    let deadline_ps = run_due_timers(model, limit_ps);
+    take_request(model, hart);
+    if limit_ps.is_some_and(|limit_ps| model.clocks.slowest() >= Some(limit_ps)) {
+        // Nobody may run before a disk has done its work. The lock is not held, so the main loop can hear of it.
+        thread::sleep(gates::LOOK);
+        model.clocks.end_turn();
+        model.arm(hart, 0);
+        leave(model, hart);
+        return;
+    }
+    let until_ps = [deadline_ps, limit_ps].into_iter().flatten().min();
+    match model.clocks.step(hart, until_ps) {
+        Step::Run { budget_ps } => {
+            model.arm(hart, budget_ps);
+            resume(model, hart);
         }
-        _ => machine.clocks.pass(to_ns * PS_PER_NS),
-    }
-}
-
-extern "C" fn advance(_: *mut c_void, to_ns: u64) {
-    if let Some(machine) = Machine::get() {
-        machine.inside.advance(to_ns);
-    }
-}
-
-/// A hart is about to wait for an interrupt.
-pub extern "C" fn wait(hart: c_uint, _: *mut c_void) {
-    let (Some(machine), hart) = (Machine::get(), hart as usize) else { return };
-    machine.clocks.wait(hart, machine.hart_now(hart));
-    machine.arm(hart, 0);
-    if machine.clocks.slowest().is_none()
-        && let Some(cpu) = machine.inside.current()
-    {
-        machine.inside.later(cpu, jump, 0);
-    }
-}
-
-/// All harts wait: moves the time to the next timer, until one of them has something to do.
-extern "C" fn jump(_: *mut c_void, _: u64) {
-    let Some(machine) = Machine::get() else { return };
-    let is_over = || machine.clocks.slowest().is_some() || !machine.inside.all_idle();
-    while !is_over() {
-        let now_ns = machine.clocks.machine() / PS_PER_NS;
-        let gate = gate_limit(machine).map(|limit| limit / PS_PER_NS);
-        let due = match (machine.inside.deadline(), gate) {
-            (Deadline::In(due), None) => due,
-            (Deadline::In(due), Some(gate)) => due.min(gate.saturating_sub(now_ns)),
-            // Only something from outside can go on from here; QEMU waits for that.
-            (Deadline::Never, None) => return,
-            (Deadline::Never, Some(_)) => 0,
-        };
-        let is_held = gate.is_some_and(|gate| now_ns + due >= gate);
-        // What is outside gets a chance before the time jumps, or while a disk works.
-        machine
-            .inside
-            .unlocked(|| if is_held || due > LONG_JUMP_NS { thread::sleep(MOMENT) } else { thread::yield_now() });
-        if is_over() || (is_held && now_ns + due <= now_ns) {
-            continue;
-        }
-        if let Deadline::In(present) = machine.inside.deadline() {
-            machine.inside.advance(now_ns + due.min(present).max(u64::from(!is_held)));
+        Step::Yield => {
+            model.arm(hart, 0);
+            model.turn_is_over(hart);
+            leave(model, hart);
         }
     }
 }
 
-/// A running hart has come to a closed gate: gives the disk server a moment.
-extern "C" fn wait_at_gate(_: *mut c_void, _: u64) {
-    if let Some(machine) = Machine::get() {
-        machine.inside.unlocked(|| thread::sleep(MOMENT));
+/// A hart's own time is the clock from here on.
+fn resume(model: &Model, hart: usize) {
+    let base_ps = model.clocks.now(hart).wrapping_sub(model.harts[hart].seen);
+    RUNNING.set(Some((&model.harts[hart].words[words::TIME], base_ps)));
+}
+
+fn leave(model: &Model, hart: usize) {
+    // If somebody else is in the middle of a turn, the emulator comes back to it without a look: its time is the clock.
+    if let Some(turn) = model.clocks.turn() {
+        resume(model, turn);
+    }
+    if let Some(cpu) = model.harts[hart].cpu {
+        hooks().leave(cpu);
     }
 }
 
-/// The time that no clock may pass yet, since a disk is at work.
-fn gate_limit(machine: &Machine) -> Option<u64> {
-    let gates = machine.shared.word(at::GATES).load(Relaxed).min(Gate::COUNT);
-    let words = (0..gates).filter_map(|gate| machine.shared.header().gate_at(gate));
-    words.map(|place| machine.shared.word(place).load(Relaxed)).filter(|limit| *limit != Gate::OPEN).min()
+/// Moves the machine's time to the slowest hart's, or the limit, and runs the timers that are due by then. Gives the next
+/// one's time.
+fn run_due_timers(model: &mut Model, limit_ps: Option<u64>) -> Option<u64> {
+    let slowest_ns = model.clocks.slowest()?.min(limit_ps.unwrap_or(u64::MAX)) / 1000;
+    let next = || Some(machine_ns() as u64 + hooks().next_timer_ns()?);
+    let mut deadline_ns = next();
+    if deadline_ns.is_some_and(|deadline_ns| deadline_ns <= slowest_ns) {
+        hooks().locked(|| hooks().run_timers(slowest_ns as i64));
+        deadline_ns = next();
+    }
+    // Without a timer the clock does not move by itself.
+    set_clock(slowest_ns as i64);
+    model.clocks.set_machine(machine_ns() as u64 * 1000);
+    model.machine.shared().set(at::NOW, machine_ns() as u64 * 1000);
+    deadline_ns.map(|ns| ns * 1000)
+}
+
+fn take_request(model: &mut Model, hart: usize) {
+    match model.machine.shared().take_request() {
+        None => {}
+        Some(Request::On) => model.switch(hart, true),
+        Some(Request::Off) => model.switch(hart, false),
+        Some(Request::ResetPages) => model.machine.shared().reset_pages(),
+    }
+}
+
+/// A hart is about to execute WFI.
+pub extern "C" fn wait(index: c_uint, mode: *mut c_void) {
+    let (model, hart) = (model(), index as usize);
+    let mode = Mode::ALL[mode.addr() % Mode::ALL.len()];
+    if !model.view.registers.as_ref().is_some_and(|registers| registers.can_wait(mode)) {
+        return;
+    }
+    RUNNING.set(None);
+    let spent_ps = model.take_spent(hart);
+    let all_wait = model.clocks.wait(hart, spent_ps);
+    model.arm(hart, 0);
+    model.turn_is_over(hart);
+    if let Some(cpu) = model.harts[hart].cpu.filter(|_| all_wait) {
+        model.publish(hart);
+        hooks().later(cpu, idle::pass_time, 0);
+    }
+}
+
+/// A hart is about to stall until a reservation is lost (WRS): nothing that it could see happens before the others run.
+pub extern "C" fn stall(index: c_uint, _: *mut c_void) {
+    let (model, hart) = (model(), index as usize);
+    let counter = &model.harts[hart].words[words::TIME];
+    let rest_ps = crate::state::LOOK_UP.saturating_sub(counter.load(Relaxed)).min(model.config.window_ps);
+    model.stall(hart, rest_ps);
+    model.clocks.idle_for(hart, rest_ps);
+}
+
+/// A hart is about to write a timer: it looks up before its next block.
+pub extern "C" fn look_soon(index: c_uint, _: *mut c_void) {
+    look_at_next_block(model(), index as usize);
+}
+
+/// `hart` looks up when its present block has ended.
+pub fn look_at_next_block(model: &mut Model, hart: usize) {
+    // What it has used so far stays between counter and mark.
+    let spent_ps = model.spent(hart);
+    let base = model.harts[hart].seen;
+    if base + spent_ps < crate::state::LOOK_UP {
+        model.arm(hart, 0);
+        model.stall(hart, spent_ps);
+        resume(model, hart);
+    }
+}
+
+/// A program's mark.
+pub extern "C" fn mark(index: c_uint, number: *mut c_void) {
+    let (model, hart, number) = (model(), index as usize, number.addr() as u16);
+    match number {
+        model_file::hint::ON => {
+            model.switch(hart, true);
+            model.mark(hart, number);
+        }
+        model_file::hint::OFF => {
+            model.mark(hart, number);
+            model.switch(hart, false);
+        }
+        number => model.mark(hart, number),
+    }
 }
