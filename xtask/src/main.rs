@@ -135,10 +135,17 @@ fn print_places(guests: &Guests) {
     println!("reference    {}", guests.root.reference_file().display());
 }
 
+/// Builds what the tests boot of the workload guests: those that need no packages of Debian, and the KVM host.
+fn build_small_loads(kernel: &Kernel) -> Result<KvmHost> {
+    let cache = Cache::open()?;
+    LoadParts::build_base(&cache, kernel)?;
+    KvmHost::get_or_build(&cache, kernel)
+}
+
 /// Builds what the lab's experiments boot besides, and says where it is.
 fn print_loads(kernel: &Kernel) -> Result<()> {
+    let host = build_small_loads(kernel)?;
     let cache = Cache::open()?;
-    let host = KvmHost::get_or_build(&cache, kernel)?;
     let parts = LoadParts::get_or_build(&cache, kernel)?;
     println!("KVM host     {}", host.part().display());
     for (name, place) in parts.places() {
@@ -201,9 +208,8 @@ fn mirrorball(tree: &Tree, arguments: &[String]) -> Result<ExitCode> {
 fn clean_cache(old: bool) -> Result<()> {
     let cache = Cache::open()?;
     if old {
-        return [Kernel::recipe(), UBoot::recipe(), RootImage::recipe()]
-            .iter()
-            .try_for_each(|key| cache.remove_older(key));
+        let own = [Kernel::recipe(), UBoot::recipe(), RootImage::recipe(), KvmHost::recipe()];
+        return own.iter().chain(&LoadParts::recipes()).try_for_each(|key| cache.remove_older(key));
     }
     std::fs::remove_dir_all(cache.root()).with_context(|| format!("cannot remove {}", cache.root().display()))
 }

@@ -4,7 +4,7 @@ use anyhow::{Result, ensure};
 use image::command::run_shown;
 
 use crate::tree::{FIRMWARE, SYSTEM_TESTS, Tree};
-use crate::{build, build_images, check, setup};
+use crate::{build, build_images, build_small_loads, check, setup};
 
 /// Runs the checks and host tests and, unless `fast`, everything that needs the emulated machine. What fails does not keep
 /// the rest from running: one run shows all that is wrong.
@@ -43,7 +43,7 @@ fn on_host(tree: &Tree) -> Result<()> {
 /// The system tests find the monitor where `build` puts it and the guests in the cache.
 fn on_emulated_machine(tree: &Tree) -> Result<()> {
     build::machine_programs(tree)?;
-    build_images(tree)?;
+    build_small_loads(&build_images(tree)?.kernel)?;
     if let Some(package) = has_system_tests(tree)? {
         // One at a time: each starts an emulated machine that uses every core there is.
         run_shown(tree.cargo().args(["test", "-p", package, "--", "--test-threads=1"]))?;

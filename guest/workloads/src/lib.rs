@@ -3,7 +3,7 @@
 //!
 //! # Key types
 //! - [`Size`]: how much; [`Crew`]: the threads that a workload runs on, and how they wait; [`Barrier`] for them.
-//! - [`compute`], [`engineering`], [`raytrace`], [`radix`]: one workload each, with the result that each size must give.
+//! - [`compute`], [`engineering`], [`raytrace`], [`radix`], [`web`]: one workload each, with the result that each size must give.
 //!   Results do not depend on the number of threads.
 //!
 //! # Program `load`
@@ -28,6 +28,7 @@ pub mod marks;
 pub mod radix;
 pub mod random;
 pub mod raytrace;
+pub mod web;
 
 pub use crew::{Barrier, Crew};
 

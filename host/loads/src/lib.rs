@@ -23,7 +23,8 @@
 //! # Marks
 //! The measured part lies between marks [`workloads::marks::BEGIN`] and [`workloads::marks::END`], which `load measure`
 //! sets inside the guest; workloads of several parts have marks for each: [`Load::phases`]. What comes before is
-//! preparation: file systems, a server's start, caches that are to be warm.
+//! preparation: file systems, a server's start, caches that are to be warm. A machine model is switched on just before the
+//! first mark and off after the last, so a machine whose model is off at first runs the preparation at plain speed.
 //!
 //! # Key types
 //! [`Load`] and [`LOADS`]; [`Files`], what was built; [`Outcome`], what a guest's console says; [`KvmGuests`].

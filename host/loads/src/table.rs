@@ -56,4 +56,11 @@ pub const LOADS: &[Load] = &[
             "pipe_ping_pong",
         ],
     ),
+    load(
+        "web",
+        "nginx and clients over the loopback, a worker and a client for each thread",
+        Some("loads-web/web.cpio"),
+        (192, 256),
+        &[],
+    ),
 ];

@@ -15,6 +15,7 @@
 //! | `machines` | the largest machine, uneven ones, holes in memory |
 //! | `counters` | miss counters as a device, and nonsense in their place |
 //! | `linux` | Debian's kernel to user space, on all shapes; overcommitted |
+//! | `loads` | workloads on the bare machine, in a VM and under KVM, with the known results |
 //! | `system` | whole Debian: U-Boot, persistent disks, partitions, networks, orderly ends |
 //!
 //! Here: what they share.

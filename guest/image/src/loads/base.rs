@@ -8,7 +8,7 @@ use anyhow::{Context, Result};
 use crate::cache::Cache;
 use crate::cpio::Archive;
 use crate::kernel::Kernel;
-use crate::recipe::Recipe;
+use crate::recipe::{Recipe, RecipeKey};
 
 const INIT: &str = include_str!("../../files/loads/init.sh");
 
@@ -76,11 +76,16 @@ const FOLDERS: [&str; 16] = [
     "usr/src", "var", "var/tmp",
 ];
 
-/// The archive, built if it is not in the cache.
-pub fn get_or_build(cache: &Cache, kernel: &Kernel) -> Result<PathBuf> {
+/// The recipe that decides what the archive contains.
+pub fn recipe() -> RecipeKey {
     let recipe = Recipe::new("loads-base").with("format", "1").with("kernel", Kernel::recipe().to_string());
     let recipe = recipe.with("init", INIT).with("users", PASSWD).with("groups", GROUP).with_list("tools", &TOOLS);
-    let dir = cache.get_or_build(&recipe.with_list("folders", &FOLDERS).key(), |dir| {
+    recipe.with_list("folders", &FOLDERS).key()
+}
+
+/// The archive, built if it is not in the cache.
+pub fn get_or_build(cache: &Cache, kernel: &Kernel) -> Result<PathBuf> {
+    let dir = cache.get_or_build(&recipe(), |dir| {
         fs::write(dir.join("base.cpio"), archive(&kernel.busybox(), INIT)?.finish()).context("cannot write the archive")
     })?;
     Ok(dir.join("base.cpio"))

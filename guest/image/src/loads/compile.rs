@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 
 use anyhow::Result;
 
+use super::base;
 use super::files::{Packages, Selection};
 use super::reference;
 use crate::cache::Cache;
@@ -12,7 +13,7 @@ use crate::cpio::Archive;
 use crate::debian;
 use crate::kernel::Kernel;
 use crate::progress::Step;
-use crate::recipe::Recipe;
+use crate::recipe::{Recipe, RecipeKey};
 use crate::root::{patched_source, upstream_source};
 
 const SCRIPT: &str = include_str!("../../files/loads/compile.sh");
@@ -40,12 +41,17 @@ const KERNEL_HEADERS: [&str; 10] = [
     "openat2.h",
 ];
 
-/// The archive, built if it is not in the cache.
-pub fn get_or_build(cache: &Cache, kernel: &Kernel, base: &Path) -> Result<PathBuf> {
-    let recipe = Recipe::new("loads-compile").with("format", "2").with("base", base.to_string_lossy().as_bytes());
+/// The recipe that decides what the archive contains.
+pub fn recipe() -> RecipeKey {
+    let recipe = Recipe::new("loads-compile").with("format", "3").with("base", base::recipe().to_string());
     let recipe = recipe.with("suite", debian::GUEST_SUITE).with_list("packages", &PACKAGES).with("script", SCRIPT);
     let recipe = recipe.with_list("sources", &[SMALL, FULL]);
-    let dir = cache.get_or_build(&recipe.key(), |dir| build(cache, kernel, base, dir))?;
+    recipe.key()
+}
+
+/// The archive, built if it is not in the cache.
+pub fn get_or_build(cache: &Cache, kernel: &Kernel, base: &Path) -> Result<PathBuf> {
+    let dir = cache.get_or_build(&recipe(), |dir| build(cache, kernel, base, dir))?;
     Ok(dir.join("compile.cpio"))
 }
 
@@ -68,7 +74,7 @@ fn build(cache: &Cache, kernel: &Kernel, base: &Path, dir: &Path) -> Result<()> 
     selection.write(&mut archive)?;
     archive.directory("loads").file("loads/compile", 0o755, SCRIPT.as_bytes());
     step.finish("made");
-    reference::finish(kernel, base, archive, "compile", dir)
+    reference::finish(kernel, base, archive.finish(), "compile", dir)
 }
 
 fn compiler(packages: &Packages) -> Result<Selection> {

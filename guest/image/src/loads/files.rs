@@ -75,6 +75,18 @@ impl Selection {
         Ok(self)
     }
 
+    /// Takes a program under another name.
+    ///
+    /// # Errors
+    /// As [`Selection::file`].
+    pub fn file_as(&mut self, name: &str, place: &str) -> Result<&mut Self> {
+        self.take(name, 0)?;
+        if let Some(entry) = self.entries.remove(name) {
+            self.entries.insert(place.to_owned(), entry);
+        }
+        Ok(self)
+    }
+
     /// Takes several files, as [`Selection::file`] does.
     ///
     /// # Errors

@@ -14,6 +14,7 @@ mod compile;
 mod files;
 mod kvm_host;
 mod reference;
+mod web;
 
 pub use kvm_host::KvmHost;
 
@@ -23,6 +24,7 @@ use anyhow::Result;
 
 use crate::cache::Cache;
 use crate::kernel::Kernel;
+use crate::recipe::RecipeKey;
 
 /// The parts of the workload guests, built.
 #[derive(Clone, Debug)]
@@ -38,8 +40,21 @@ impl LoadParts {
     /// A download or a tool failed, or a workload did not run on the plain emulated machine.
     pub fn get_or_build(cache: &Cache, kernel: &Kernel) -> Result<Self> {
         let base = base::get_or_build(cache, kernel)?;
-        let parts = vec![("compile", compile::get_or_build(cache, kernel, &base)?)];
+        let parts = vec![("compile", compile::get_or_build(cache, kernel, &base)?), ("web", web::get_or_build(cache)?)];
         Ok(Self { base, parts })
+    }
+
+    /// Builds only what every workload needs, if it is not in the cache: a moment, from the kernel's own packages.
+    ///
+    /// # Errors
+    /// The disk is full.
+    pub fn build_base(cache: &Cache, kernel: &Kernel) -> Result<()> {
+        base::get_or_build(cache, kernel).map(drop)
+    }
+
+    /// The recipes of all archives.
+    pub fn recipes() -> [RecipeKey; 3] {
+        [base::recipe(), compile::recipe(), web::recipe()]
     }
 
     /// Every archive with its name: first that which all workloads have, then those of single workloads.

@@ -20,9 +20,9 @@ const SIZES: [&str; 2] = ["small", "full"];
 ///
 /// # Errors
 /// The workload does not run.
-pub fn finish(kernel: &Kernel, base: &Path, archive: Archive, name: &str, dir: &Path) -> Result<()> {
+pub fn finish(kernel: &Kernel, base: &Path, archive: Vec<u8>, name: &str, dir: &Path) -> Result<()> {
     let part = dir.join(format!("{name}.part"));
-    fs::write(&part, archive.finish())?;
+    fs::write(&part, archive)?;
     let initrd = dir.join("reference.cpio");
     join(&[base, &part], &initrd)?;
     let mut expected = Archive::new();
@@ -49,12 +49,20 @@ fn run(kernel: &Kernel, initrd: &Path, name: &str, size: &str, dir: &Path) -> Re
         limit: Duration::from_secs(1800),
     };
     let log = machine.run(&step, |_, _| ())?;
+    let result = result_of(&log, name)?;
+    step.finish(&result);
+    Ok(result)
+}
+
+/// The result that a console says.
+///
+/// # Errors
+/// The workload failed.
+pub fn result_of(log: &[String], name: &str) -> Result<String> {
     let done = log.iter().find_map(|line| line.strip_prefix("WORKLOAD done "));
     let words = done.with_context(|| format!("workload {name} failed:\n{}", log.join("\n")))?;
     let result = words.split_whitespace().find_map(|word| word.strip_prefix("result="));
-    let result = result.context("the workload printed no result")?.to_owned();
-    step.finish(&result);
-    Ok(result)
+    Ok(result.context("the workload printed no result")?.to_owned())
 }
 
 /// Writes archives one after another, which is one archive to Linux.

@@ -3,7 +3,8 @@
 //!
 //! ```text
 //! load measure PROGRAM [ARGUMENT...]  runs a program between the marks of the region of interest, prints its time
-//! load NAME SIZE THREADS              a workload: compute, engineering, raytrace, radix, faults, syscalls
+//! load NAME SIZE THREADS              a workload: compute, engineering, raytrace, radix, faults, syscalls;
+//!                                     web is the clients' half: a server listens at port 80 of 127.0.0.1
 //! ```
 //!
 //! A workload prints `result=X` and succeeds, or says what is wrong and fails.

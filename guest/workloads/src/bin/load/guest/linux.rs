@@ -9,6 +9,8 @@ use core::marker::PhantomData;
 use core::panic::PanicInfo;
 use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
+use workloads::web::Connection;
+
 use super::output::print;
 
 global_asm!(
@@ -35,6 +37,8 @@ mod number {
     pub const CLOCK_GETTIME: usize = 113;
     pub const SCHED_YIELD: usize = 124;
     pub const GETPPID: usize = 173;
+    pub const SOCKET: usize = 198;
+    pub const CONNECT: usize = 203;
     pub const MUNMAP: usize = 215;
     pub const CLONE: usize = 220;
     pub const EXECVE: usize = 221;
@@ -188,6 +192,39 @@ pub fn pipe() -> Option<(usize, usize)> {
     let mut files = [0_i32; 2];
     let status = call3(number::PIPE2, [files.as_mut_ptr() as usize, 0, 0]);
     (status == 0).then_some((files[0] as usize, files[1] as usize))
+}
+
+/// A connection to the server at port 80 of 127.0.0.1.
+pub struct Socket {
+    file: usize,
+}
+
+/// Connects to the server.
+pub fn connect() -> Option<Socket> {
+    const INTERNET: usize = 2;
+    const STREAM: usize = 1;
+    let file = usize::try_from(call3(number::SOCKET, [INTERNET, STREAM, 0])).ok()?;
+    // Family in the machine's order, port and address in the network's.
+    let address: [u8; 16] = [INTERNET as u8, 0, 0, 80, 127, 0, 0, 1, 0, 0, 0, 0, 0, 0, 0, 0];
+    let socket = Socket { file };
+    (call3(number::CONNECT, [file, address.as_ptr() as usize, address.len()]) == 0).then_some(socket)
+}
+
+impl Connection for Socket {
+    fn send(&mut self, bytes: &[u8]) -> bool {
+        write(self.file, bytes)
+    }
+
+    fn receive(&mut self, to: &mut [u8]) -> usize {
+        let count = call3(number::READ, [self.file, to.as_mut_ptr() as usize, to.len()]);
+        usize::try_from(count).unwrap_or(0)
+    }
+}
+
+impl Drop for Socket {
+    fn drop(&mut self) {
+        close(self.file);
+    }
 }
 
 const READ_AND_WRITE: usize = 3;
