@@ -23,6 +23,13 @@ pub const LOADS: &[Load] = &[
     ),
     load("compute", "hashing, matrices, sorting and primes: a processor and little memory", None, (128, 128), &[]),
     load(
+        "database",
+        "decision-support queries to PostgreSQL on a warm cache, one client for each thread",
+        Some("loads-database/database.cpio"),
+        (768, 768),
+        &[],
+    ),
+    load(
         "engineering",
         "gate-level simulations with large, linked state, several processes at once",
         None,

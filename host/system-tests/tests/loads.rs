@@ -81,7 +81,7 @@ fn workloads_give_their_results_in_a_vm() {
 #[test]
 #[ignore = "takes minutes and what `./x image --loads` makes: run with --ignored"]
 fn workloads_of_debian_packages_give_their_results_in_a_vm() {
-    for name in ["compile", "web", "raytrace", "engineering"] {
+    for name in ["compile", "database", "web", "raytrace", "engineering"] {
         let (dir, load) = (dir(), load(name));
         let initrd = dir.path().join(INITRD);
         std::fs::write(&initrd, ok(load.initrd(&ok(artifacts::load_files()))))

@@ -11,6 +11,7 @@
 
 mod base;
 mod compile;
+mod database;
 mod files;
 mod kvm_host;
 mod reference;
@@ -40,7 +41,11 @@ impl LoadParts {
     /// A download or a tool failed, or a workload did not run on the plain emulated machine.
     pub fn get_or_build(cache: &Cache, kernel: &Kernel) -> Result<Self> {
         let base = base::get_or_build(cache, kernel)?;
-        let parts = vec![("compile", compile::get_or_build(cache, kernel, &base)?), ("web", web::get_or_build(cache)?)];
+        let parts = vec![
+            ("compile", compile::get_or_build(cache, kernel, &base)?),
+            ("web", web::get_or_build(cache)?),
+            ("database", database::get_or_build(cache, kernel, &base)?),
+        ];
         Ok(Self { base, parts })
     }
 
@@ -53,8 +58,8 @@ impl LoadParts {
     }
 
     /// The recipes of all archives.
-    pub fn recipes() -> [RecipeKey; 3] {
-        [base::recipe(), compile::recipe(), web::recipe()]
+    pub fn recipes() -> [RecipeKey; 4] {
+        [base::recipe(), compile::recipe(), database::recipe(), web::recipe()]
     }
 
     /// Every archive with its name: first that which all workloads have, then those of single workloads.
