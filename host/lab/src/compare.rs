@@ -38,6 +38,17 @@ pub enum Comparison {
         /// A trial whose ratio stands beside it as the peer's.
         peer: Option<String>,
     },
+    /// What each one more costs: a value's growth from a trial of few to one of many.
+    Each {
+        /// The figure.
+        figure: String,
+        /// The value.
+        value: String,
+        /// The trial of few, and how many.
+        few: (String, f64),
+        /// The trial of many, and how many.
+        many: (String, f64),
+    },
     /// The largest of figures that stand before it, beside the largest of their peers.
     Worst {
         /// The figure.
@@ -105,12 +116,12 @@ fn compare(comparison: &Comparison, results: &Results, goals: Goals<'_>, before:
     match comparison {
         Comparison::Values { trial } => {
             let Some(first) = results.of(trial).first() else { return Vec::new() };
-            first.values.iter().map(|value| repeated(results, trial, value, goals)).collect()
+            first.values.iter().map(|value| repeated(results, trial, value, &value.name, goals)).collect()
         }
         Comparison::Parts { trial, parts } => {
             let Some(first) = results.of(trial).first() else { return Vec::new() };
             let part = |(figure, name): &(String, String)| match first.value(name) {
-                Some(value) => Figure { id: figure.clone(), ..repeated(results, trial, value, goals) },
+                Some(value) => repeated(results, trial, value, figure, goals),
                 None => goals.missing(figure, format!("{trial} has no {name}")),
             };
             parts.iter().map(part).collect()
@@ -127,6 +138,10 @@ fn compare(comparison: &Comparison, results: &Results, goals: Goals<'_>, before:
             }
             vec![ratio]
         }
+        Comparison::Each { figure, value, few, many } => vec![
+            growth(results, value, few, many)
+                .map_or_else(|why| goals.missing(figure, why), |growth| goals.figure(figure, growth, "", 1)),
+        ],
         Comparison::Worst { figure, among } => {
             let candidates = before.iter().filter(|figure| among.contains(&figure.id));
             let Some(worst) =
@@ -148,11 +163,19 @@ fn compare(comparison: &Comparison, results: &Results, goals: Goals<'_>, before:
     }
 }
 
-/// A value with its spread over all repetitions.
-fn repeated(results: &Results, trial: &str, value: &Value, goals: Goals<'_>) -> Figure {
+fn growth(results: &Results, value: &str, few: &(String, f64), many: &(String, f64)) -> Result<f64, String> {
+    let more = many.1 - few.1;
+    if more <= 0.0 {
+        return Err(format!("{} has no more than {}", many.0, few.0));
+    }
+    Ok((results.median(&many.0, value)? - results.median(&few.0, value)?) / more)
+}
+
+/// A value with its spread over all repetitions, as a figure.
+fn repeated(results: &Results, trial: &str, value: &Value, figure: &str, goals: Goals<'_>) -> Figure {
     match results.values(trial, &value.name) {
         Ok(numbers) => {
-            let mut figure = goals.figure(&value.name, 0.0, &value.unit, value.samples);
+            let mut figure = goals.figure(figure, 0.0, &value.unit, value.samples);
             if !value.note.is_empty() {
                 figure.note = if figure.note.is_empty() {
                     value.note.clone()
@@ -162,7 +185,7 @@ fn repeated(results: &Results, trial: &str, value: &Value, goals: Goals<'_>) -> 
             }
             spread(figure, numbers)
         }
-        Err(why) => goals.missing(&value.name, if value.note.is_empty() { &why } else { &value.note }),
+        Err(why) => goals.missing(figure, if value.note.is_empty() { &why } else { &value.note }),
     }
 }
 
@@ -272,6 +295,30 @@ mod tests {
         assert_eq!((figures[0].peer, figures[0].peer_in_this_run), (Some(2.0), true));
         assert_eq!(figures[0].is_reached(), Some(true));
         assert_eq!(figures[1].id, "a.time");
+    }
+
+    #[test]
+    fn parts_have_the_goals_of_their_new_names() {
+        let parts = vec![("slow_ratio".to_owned(), "b.time".to_owned()), ("rest".to_owned(), "absent".to_owned())];
+        let figures = figures(&[Comparison::Parts { trial: "bare".into(), parts }], &results(), Goals(GOALS));
+        assert_eq!(
+            (figures[0].id.as_str(), figures[0].value, figures[0].target),
+            ("slow_ratio", Some(2.0), Some(1.05))
+        );
+        assert!(figures[1].note.contains("bare has no absent"));
+    }
+
+    #[test]
+    fn growth_is_per_one_more() {
+        let each = |few: (&str, f64), many: (&str, f64)| {
+            let owned = |(trial, count): (&str, f64)| (trial.to_owned(), count);
+            let (figure, value) = ("worst".to_owned(), "a.time".to_owned());
+            let comparison = Comparison::Each { figure, value, few: owned(few), many: owned(many) };
+            figures(&[comparison], &results(), Goals(GOALS)).remove(0)
+        };
+        assert_eq!(each(("bare", 1.0), ("peer", 5.0)).value, Some(25.0));
+        assert!(each(("bare", 1.0), ("peer", 1.0)).note.contains("no more than bare"));
+        assert!(each(("bare", 1.0), ("absent", 2.0)).note.contains("absent has not been measured"));
     }
 
     #[test]

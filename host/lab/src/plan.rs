@@ -160,6 +160,8 @@ pub enum Time {
 pub struct ModelSpec {
     /// The machine that it starts from.
     pub preset: ModelPreset,
+    /// Whether the model is on from reset; otherwise the workload switches it on for what is measured.
+    pub starts_on: bool,
     /// Whether time is approximate, and the run faster.
     pub fast: bool,
     /// How far a hart may run ahead of the others.
@@ -181,8 +183,20 @@ pub enum ModelPreset {
 
 impl ModelSpec {
     /// FLASH in the reference mode.
-    pub const FLASH: Self =
-        Self { preset: ModelPreset::Flash, fast: false, window_ns: None, remote_ns: None, l2_kib: None };
+    pub const FLASH: Self = Self {
+        preset: ModelPreset::Flash,
+        starts_on: true,
+        fast: false,
+        window_ns: None,
+        remote_ns: None,
+        l2_kib: None,
+    };
+
+    /// The same, on only where the workload says so: what comes before runs at plain speed.
+    #[must_use]
+    pub const fn by_marks(self) -> Self {
+        Self { starts_on: false, ..self }
+    }
 
     /// The same as the launcher wants it.
     #[must_use]
@@ -194,6 +208,7 @@ impl ModelSpec {
         let mut plan = ModelPlan::new(preset);
         plan.fidelity = if self.fast { Fidelity::Fast } else { Fidelity::Reference };
         plan.seed = seed;
+        plan.starts_on = self.starts_on;
         plan.window_ns = self.window_ns;
         if self.remote_ns.is_some() {
             plan.latency = Latency::Flat { local_ns: None, remote_ns: self.remote_ns };

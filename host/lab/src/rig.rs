@@ -153,6 +153,13 @@ impl Rig {
         self.module(KERNEL, artifacts::cached("kernel/Image")?)?.module(initrd, initrd_file)
     }
 
+    /// A VM that the monitor makes when it boots.
+    #[must_use]
+    pub fn vm(mut self, spec: VmSpec) -> Self {
+        self.plan.boot.vms.push(spec);
+        self
+    }
+
     /// Boots the machine and waits for its monitor.
     ///
     /// # Errors

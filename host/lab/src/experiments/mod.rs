@@ -1,12 +1,13 @@
 //! The experiments, each a file or folder of its own.
 
+mod bootscale;
 mod exits;
 mod overhead;
 
 use crate::plan::Experiment;
 
 /// All experiments, in the order of `mirrorball bench list`.
-pub const EXPERIMENTS: &[Experiment] = &[exits::EXPERIMENT, overhead::EXPERIMENT];
+pub const EXPERIMENTS: &[Experiment] = &[exits::EXPERIMENT, overhead::EXPERIMENT, bootscale::EXPERIMENT];
 
 #[cfg(test)]
 mod tests {
@@ -32,6 +33,7 @@ mod tests {
                         Comparison::Ratio { of, over, peer, .. } => {
                             [of, over].into_iter().chain(peer).for_each(known);
                         }
+                        Comparison::Each { few, many, .. } => [&few.0, &many.0].into_iter().for_each(known),
                         Comparison::Worst { .. } => {}
                     }
                 }

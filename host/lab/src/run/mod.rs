@@ -103,7 +103,9 @@ fn one(
     let (configuration, wanted) = (bench.configuration(trial)?, options.wants(trial));
     match if options.fresh && wanted { Found::Nothing } else { store.find(&configuration) } {
         Found::Same(measured) => {
-            progress.note(&format!("{}: as stored", trial.label()));
+            if wanted {
+                progress.note(&format!("{}: as stored", trial.label()));
+            }
             return Ok(Some(measured));
         }
         _ if !wanted => return Ok(None),

@@ -28,12 +28,12 @@ const PARTS: [(&str, &str); 9] = [
 pub fn plan(size: Size) -> Plan {
     let mut plan = Plan::default();
     let mut bars = Vec::new();
-    let uniprocessor = || MachineSpec::new(1, 1, MACHINE_MIB).modelled(ModelSpec::FLASH);
+    let uniprocessor = || MachineSpec::new(1, 1, MACHINE_MIB).modelled(ModelSpec::FLASH.by_marks());
     for load in workloads(size) {
         add(&mut plan, &mut bars, load, &format!("{load}-1"), &format!("overhead_{load}"), &uniprocessor(), size);
     }
     let harts = HARTS / u16::try_from(NODES).unwrap_or(1);
-    let nodes = MachineSpec::new(NODES, harts, MACHINE_MIB / 4).modelled(ModelSpec::FLASH);
+    let nodes = MachineSpec::new(NODES, harts, MACHINE_MIB / 4).modelled(ModelSpec::FLASH.by_marks());
     add(&mut plan, &mut bars, "compile", "compile-8", "overhead_smp", &nodes, size);
     plan.comparisons.extend(kernel_time());
     for service in services(size) {
