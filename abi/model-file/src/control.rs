@@ -97,7 +97,8 @@ impl Gate {
     pub const COUNT: u64 = 64;
     /// The limit of an open gate, and of one that nobody uses.
     pub const OPEN: u64 = 0;
-    /// Offset in a gate of its limit, in picoseconds of the machine's clock.
+    /// Offset in a gate of its limit, in picoseconds of the machine's clock: a whole number of nanoseconds, which is what
+    /// the clock stops at.
     pub const LIMIT: u64 = 0;
     /// Offset of the number of doorbells up to which the server has seen all requests.
     pub const ACKNOWLEDGED: u64 = 8;

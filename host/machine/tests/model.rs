@@ -113,7 +113,7 @@ fn a_bare_machine_with_a_model_gets_its_files_and_leaves_its_logs() {
     let said = bench.short(&fs::read_to_string(bench.path("bare/qemu.log")).expect("it was made"));
     assert!(said.contains("\nRAM 134217728\n"), "the emulator can open the RAM: {said}");
     for part in [
-        "-plugin\nDIR/plugin.so,file=DIR/bare/model.bin,machine=DIR/bare/model.json,ram=/proc/",
+        "-plugin\nDIR/plugin.so,shared=DIR/bare/model.bin,machine=DIR/bare/model.json,ram=/proc/",
         "-kernel\nDIR/Image\n-append\nquiet\n",
         "-seed\n3\n",
     ] {

@@ -4,7 +4,7 @@ use std::io;
 
 /// The machine's clock and the server's hold on it. Times are picoseconds.
 pub trait MachineClock: Send + 'static {
-    /// The machine's time.
+    /// The machine's time; 0 before it starts.
     ///
     /// # Errors
     /// The clock cannot be read.

@@ -6,6 +6,7 @@ use std::os::unix::net::UnixStream;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
 use crate::protocol::{Head, MAX_REQUEST, REQUEST_BYTES};
+use crate::unread::is_all_read;
 
 /// A connection in its transmission phase. It never blocks in reading.
 #[derive(Debug)]
@@ -69,6 +70,11 @@ impl Connection {
             }
         }
         Ok(())
+    }
+
+    /// Whether the client has read everything that was sent.
+    pub fn is_all_read(&self) -> io::Result<bool> {
+        is_all_read(&self.stream)
     }
 
     fn poll(&self, flags: PollFlags, timeout: Option<std::time::Duration>) -> io::Result<()> {

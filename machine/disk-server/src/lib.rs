@@ -8,8 +8,8 @@
 //!
 //! # How time and data meet
 //! Data is read and written at once, in the order of the requests. The *answer* waits: the server closes its gate at the
-//! time of the next completion, so that the machine's clock stops there until the answer is sent, however long that takes
-//! in real time. It keeps the gate closed a moment longer ([`ANSWER_GRACE`]), in which the emulator raises the interrupt.
+//! time of the next completion, so that the machine's clock stops there until the emulator has read the answer, however long
+//! that takes in real time ([`ANSWER_TIMEOUT`] at most).
 //! A request counts from the moment at which the machine rang the device's doorbell, if the model says when that was.
 //!
 //! # What it refuses
@@ -18,12 +18,11 @@
 //! file become errors of the request.
 //!
 //! # Not deterministic
-//! The interrupt comes at the completion's time only if the emulator raises it within the grace; a host that is busy for
-//! longer delays it. Without doorbells from the model, a request counts from the moment at which it was read.
+//! While harts run, the interrupt comes some microseconds of real time after the answer was read. Without doorbells from the model, a request counts from the moment at which it was read.
 //!
 //! # Locking
 //! None: one thread owns all. Tested with a client of its own against a clock that stands still until it is moved.
-#![forbid(unsafe_code)]
+#![deny(unsafe_code)]
 
 mod clock;
 mod connection;
@@ -32,8 +31,9 @@ mod image;
 mod pending;
 mod protocol;
 mod server;
+mod unread;
 
 pub use clock::MachineClock;
 pub use image::Image;
 pub use protocol::MAX_REQUEST;
-pub use server::{ANSWER_GRACE, DiskServer, ServerError};
+pub use server::{ANSWER_TIMEOUT, DiskServer, ServerError};

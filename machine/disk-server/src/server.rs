@@ -1,6 +1,7 @@
 //! The thread that serves a disk.
 
 use std::io::{self, ErrorKind};
+use std::num::NonZeroU64;
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -18,8 +19,8 @@ use crate::image::Image;
 use crate::pending::Pending;
 use crate::protocol::{Command, Head, WireError, reply};
 
-/// How long the gate stays closed after an answer, in real time: the emulator raises the interrupt meanwhile.
-pub const ANSWER_GRACE: Duration = Duration::from_micros(150);
+/// How long the gate stays closed after an answer, at most and in real time, for the emulator to take the answer.
+pub const ANSWER_TIMEOUT: Duration = Duration::from_millis(200);
 /// Time between two looks at the machine's clock while an answer waits for it, or the machine rings doorbells.
 const LOOK: Duration = Duration::from_micros(30);
 /// The same while the disk rests.
@@ -108,6 +109,8 @@ fn run(
     clock: impl MachineClock,
     is_over: &AtomicBool,
 ) -> io::Result<()> {
+    // The system may be late by 50 us otherwise, which is longer than a look.
+    let _ = rustix::thread::set_current_timer_slack(NonZeroU64::new(1));
     let Some(mut stream) = accept(listener, is_over)? else { return Ok(()) };
     stream.set_nonblocking(false)?;
     stream.set_read_timeout(Some(HANDSHAKE_TIMEOUT))?;
@@ -196,7 +199,8 @@ impl<C: MachineClock> Session<C> {
             // The disk does nothing for a request that it refuses.
             Err(error) => (self.last_ps, reply(head.cookie, error)),
         };
-        self.pending.push(done_ps, answer);
+        // The machine's clock stops at whole nanoseconds.
+        self.pending.push(done_ps.next_multiple_of(1000), answer);
     }
 
     fn perform(&mut self, head: Head, data: &[u8]) -> Result<(u64, Vec<u8>), WireError> {
@@ -219,6 +223,10 @@ impl<C: MachineClock> Session<C> {
             }
             Operation::Write => self.image.write(sector, data).map_err(|error| wire_error(&error))?,
         }
+        // A machine whose clock stands at 0 is being put together, and its emulator looks at the disk: that takes no time.
+        if now == 0 {
+            return Ok((0, answer));
+        }
         let done = self.disk.submit(now, Request { operation, sector, sectors }).map_err(|_| WireError::Invalid)?;
         Ok((done, answer))
     }
@@ -228,13 +236,18 @@ impl<C: MachineClock> Session<C> {
         let now = self.clock.now_ps()?;
         while let Some((at_ps, bytes)) = self.pending.pop_due(now) {
             self.connection.send(&bytes)?;
-            self.held = Some((at_ps, Instant::now() + ANSWER_GRACE));
+            self.held = Some((at_ps, Instant::now() + ANSWER_TIMEOUT));
         }
         Ok(())
     }
 
     fn set_gate(&mut self) -> io::Result<()> {
-        self.held = self.held.filter(|(_, until)| Instant::now() < *until);
+        // The emulator takes an answer and raises the interrupt under one lock, which the clock needs to go on.
+        if let Some((_, until)) = self.held
+            && (self.connection.is_all_read()? || Instant::now() >= until)
+        {
+            self.held = None;
+        }
         let held = self.held.map(|(at_ps, _)| at_ps);
         // A gate at time 0 would be an open one; nothing is complete before 1.
         let limit = held.into_iter().chain(self.pending.next_ps()).min().map(|limit| limit.max(1));

@@ -204,9 +204,35 @@ fn an_answer_waits_for_its_time() {
 }
 
 #[test]
+fn before_the_machine_starts_nothing_takes_time() {
+    let bench = Bench::new(false);
+    let mut client = bench.client();
+    client.read(7, 9, 8);
+    assert_eq!(client.reply(), (0, 7));
+    assert_eq!(client.bytes::<4096>()[0], 9);
+}
+
+#[test]
+fn time_stands_still_until_the_answer_is_read() {
+    let bench = Bench::new(false);
+    let mut client = bench.client();
+    bench.clock.with(|time| time.now_ps = 1000 * US);
+    client.read(1, 0, 8);
+    let done = 1065 * US + 8 * 160_000;
+    bench.clock.wait(|time| time.limit == Some(done));
+    bench.clock.with(|time| time.now_ps = done);
+    assert_eq!(client.reply(), (0, 1));
+    thread::sleep(Duration::from_millis(5));
+    assert_eq!(bench.clock.with(|time| time.limit), Some(done), "its data is not read");
+    let _ = client.bytes::<4096>();
+    bench.clock.wait(|time| time.limit.is_none());
+}
+
+#[test]
 fn a_request_counts_from_its_doorbell() {
     let bench = Bench::new(false);
     let mut client = bench.client();
+    bench.clock.with(|time| time.now_ps = 1);
     client.read(1, 0, 8);
     bench.clock.wait(|time| time.limit.is_some());
     bench.clock.with(|time| time.now_ps = 100 * US);
@@ -271,6 +297,7 @@ fn time_goes_on_when_the_client_or_the_server_ends() {
     for ends in [0, 1, 2] {
         let mut bench = Bench::new(false);
         let mut client = bench.client();
+        bench.clock.with(|time| time.now_ps = 1);
         client.read(1, 0, 1);
         bench.clock.wait(|time| time.limit.is_some());
         match ends {

@@ -4,6 +4,8 @@ use std::ffi::c_void;
 use std::thread;
 use std::time::{Duration, Instant};
 
+use model_file::at;
+
 use crate::state::model;
 use crate::time::machine_ns;
 use crate::{gates, hooks};
@@ -16,6 +18,8 @@ const NEVER_NS: u64 = 1 << 60;
 /// Passes time until a hart has something to do. Runs on the harts' thread, outside of translated code, with the lock.
 pub extern "C" fn pass_time(_: *mut c_void, _: usize) {
     while model().clocks.slowest().is_none() && hooks().all_idle() {
+        // A disk server answers when it sees that its time has come.
+        model().machine.shared().set(at::NOW, machine_ns() as u64 * 1000);
         let timer_ns = hooks().next_timer_ns().filter(|rest_ns| *rest_ns < NEVER_NS);
         let held_ns = gates::limit_ps(model().machine.shared());
         let held_ns = held_ns.map(|limit_ps| (limit_ps / 1000).saturating_sub(machine_ns() as u64));
