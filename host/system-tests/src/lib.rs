@@ -12,6 +12,7 @@
 //! | `lifecycle` | VMs that come and go, and their memory |
 //! | `storms` | lives that change faster than guests get to run |
 //! | `disks` | partitions, and who may write them |
+//! | `disk_times` | disks in the machine model's time, under Linux on the bare machine |
 //! | `machines` | the largest machine, uneven ones, holes in memory |
 //! | `counters` | miss counters as a device, and nonsense in their place |
 //! | `linux` | Debian's kernel to user space, on all shapes; overcommitted |
