@@ -165,6 +165,25 @@ pub enum EventKind {
         /// How many.
         bytes: u64,
     },
+    /// A block of the disk cache was copied to a guest that could have had the page itself. Each reason is told once in a
+    /// VM's life.
+    SharingRefused {
+        /// Why.
+        reason: SharingRefusal,
+    },
+}
+
+/// Why a page was not shared.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub enum SharingRefusal {
+    /// No page was left for tables.
+    NoMemory,
+    /// The page's holders cannot be counted any more.
+    TooManyReferences,
+    /// The guest's buffer is not in its memory.
+    NotRam,
+    /// A device uses the guest's page.
+    InUse,
 }
 
 /// Why a vCPU moved.

@@ -53,7 +53,7 @@ pub use boot::{
 };
 pub use check::{SpecError, SpecProblem};
 pub use error::ControlError;
-pub use event::{Event, EventKind, MigrationReason, VmLabel};
+pub use event::{Event, EventKind, MigrationReason, SharingRefusal, VmLabel};
 pub use exit::{ExitCause, ExitCounts, ExitRecord, ExitTrace};
 pub use frame::{Decoder, EncodeError, FrameError, HEADER_LEN, MAGIC, MAX_DATA, MAX_PAYLOAD, encode};
 pub use machine::{
@@ -70,7 +70,9 @@ pub use spec::{
     MAX_DISK_NAME, MAX_MEMORY_MIB, MAX_PORTS, MAX_VCPUS, MAX_WEIGHT, MIN_MEMORY_MIB, MIN_MTU, MacAddress, NetSpec,
     OnCrash, Pages, VIRTIO_SLOTS, VmSpec,
 };
-pub use stats::{HartStats, MachineStats, MonitorMemory, MonitorMemoryKind, NodeStats, VcpuState, VcpuStats, VmStats};
+pub use stats::{
+    DiskStats, HartStats, MachineStats, MonitorMemory, MonitorMemoryKind, NodeStats, VcpuState, VcpuStats, VmStats,
+};
 pub use vm::{StopReason, VmMemory, VmState, VmSummary};
 
 /// Text that is a constant in the monitor and an owned string at the client.

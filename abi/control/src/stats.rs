@@ -18,6 +18,8 @@ pub struct MachineStats {
     pub harts: Vec<HartStats>,
     /// Every node, by id.
     pub nodes: Vec<NodeStats>,
+    /// Every disk that VMs can have.
+    pub disks: Vec<DiskStats>,
     /// Memory of the monitor itself.
     pub monitor: Vec<MonitorMemory>,
 }
@@ -56,8 +58,44 @@ pub struct NodeStats {
     pub free_bytes: u64,
     /// Of the free memory, whole 2 MiB blocks.
     pub free_large_blocks: u64,
-    /// In the disk cache, in bytes.
+    /// In the disk cache, in bytes; what guests map of it included.
     pub disk_cache_bytes: u64,
+    /// Memory that guests share copy-on-write, in the disk cache or not, in bytes.
+    pub shared_bytes: u64,
+    /// Guest memory that it backs, in bytes: what it would take without sharing.
+    pub sharing_bytes: u64,
+}
+
+/// Counters of one disk and its cache. Bytes of reads that the cache or modified blocks answered: mapped, or copied for one
+/// of two reasons.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct DiskStats {
+    /// Its name.
+    pub name: Name,
+    /// In its cache now, in bytes.
+    pub cached_bytes: u64,
+    /// Blocks (4 KiB) that requests found in the cache, or that came for them.
+    pub hits: u64,
+    /// Blocks that had to be read for a request.
+    pub misses: u64,
+    /// Blocks that somebody else was reading already.
+    pub joins: u64,
+    /// Read without a copy: the guest has the page.
+    pub mapped_bytes: u64,
+    /// Copied because the request or its buffer is not a whole page.
+    pub unaligned_bytes: u64,
+    /// Copied because the guest's page could not be replaced.
+    pub refused_bytes: u64,
+    /// Read operations of the machine's disk.
+    pub reads: u64,
+    /// Bytes that they read, those ahead included.
+    pub read_bytes: u64,
+    /// Write operations of the machine's disk.
+    pub writes: u64,
+    /// Bytes that they wrote.
+    pub written_bytes: u64,
+    /// Pages that the cache has let go of.
+    pub reclaimed_pages: u64,
 }
 
 /// Memory of the monitor for one purpose on one node.
@@ -78,7 +116,7 @@ pub enum MonitorMemoryKind {
     Image,
     /// Per-hart data and stacks.
     Harts,
-    /// Page tables, the VMs' included; stacks; modified blocks of VMs' disks.
+    /// Page tables, the VMs' included; stacks; back-maps of shared pages.
     PageTables,
     /// The memmap.
     Memmap,
@@ -117,6 +155,10 @@ pub struct VmStats {
     pub net_received_bytes: u64,
     /// Pages that it gave back through its balloon.
     pub pages_returned: u64,
+    /// Pages that its disks' reads mapped into it.
+    pub pages_mapped: u64,
+    /// Pages that were shared and became its own by a write.
+    pub pages_unshared: u64,
 }
 
 /// Counters of one vCPU.

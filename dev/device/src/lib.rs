@@ -16,7 +16,7 @@
 
 mod memory;
 
-pub use memory::{GuestMemory, MemoryFault};
+pub use memory::{GuestMemory, MemoryFault, PageMap};
 
 use core::fmt;
 

@@ -1,12 +1,23 @@
 //! Access to a guest's physical memory.
 
-use addr::{GuestPhysAddr, MachineAddr};
+use addr::{GuestPhysAddr, MachineAddr, Mfn};
 
 /// The guest named memory that it does not have.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct MemoryFault {
     /// First address that could not be accessed.
     pub addr: GuestPhysAddr,
+}
+
+/// What came of [`GuestMemory::map_page`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum PageMap {
+    /// Done.
+    Mapped,
+    /// Done; other vCPUs see it for sure after [`GuestMemory::settle_maps`].
+    Unsettled,
+    /// It cannot be: copy.
+    Refused,
 }
 
 /// A guest's physical memory as the monitor sees it.
@@ -38,6 +49,16 @@ pub trait GuestMemory {
     /// # Errors
     /// As for [`GuestMemory::read`].
     fn copy_to_machine(&self, dst: MachineAddr, src: GuestPhysAddr, len: u64) -> Result<(), MemoryFault>;
+
+    /// Lets `page`, which nobody writes any more, stand for the guest page that begins at `dst`, until the guest or a device
+    /// writes there. Whoever has `page` holds it as shared.
+    fn map_page(&self, dst: GuestPhysAddr, page: Mfn) -> PageMap {
+        let _ = (dst, page);
+        PageMap::Refused
+    }
+
+    /// Waits until what [`GuestMemory::map_page`] has replaced can no longer be seen by any vCPU.
+    fn settle_maps(&self) {}
 
     /// Is `[addr, addr + len)` wholly guest RAM? Nothing is populated.
     fn contains(&self, addr: GuestPhysAddr, len: u64) -> bool;

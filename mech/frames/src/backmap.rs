@@ -1,113 +1,131 @@
 //! Who maps a page: the first in its row, further ones in chains.
 
-use alloc::vec::Vec;
+use addr::Mfn;
 
 use crate::entry::{NO_OWNER, unpack_owner};
-use crate::{MemMapEntry, PageOwner};
+use crate::links::{Link, Links, NIL};
+use crate::{MachineMemory, MemMapEntry, PageOwner};
 
-/// The end of a chain (a row's chain field starts as zero, so links are numbered from one).
-const NIL: u32 = 0;
-
-#[derive(Clone, Copy, Debug)]
-struct Link {
-    back: u64,
-    next: u32,
+/// What came of a new reference.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Attached {
+    /// It is there. `is_first`: before, nobody mapped the page.
+    Done {
+        /// Is it the only one?
+        is_first: bool,
+    },
+    /// There is no link: [`Chains::add_page`], then again.
+    NoLink,
+    /// More references than a row can count.
+    TooMany,
 }
 
-/// The chains of one node's pages. Guarded by the node's lock.
+/// What came of the end of a reference.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Detached {
+    /// References left.
+    pub(crate) left: u32,
+    /// Nobody maps the page any more.
+    pub(crate) was_last_owner: bool,
+    /// A page that held links and is not needed any more.
+    pub(crate) page: Option<Mfn>,
+}
+
+/// The chains of one node's pages. Guarded by the node's lock. A guest page may be in a chain twice: mapped again before
+/// the shootdown of its last mapping has ended.
 #[derive(Debug)]
 pub(crate) struct Chains {
-    /// Link `n` is at index `n - 1`.
-    links: Vec<Link>,
-    /// Unused links, chained.
-    free: u32,
+    links: Links,
 }
 
 impl Chains {
     pub(crate) const fn new() -> Self {
-        Self { links: Vec::new(), free: NIL }
+        Self { links: Links::new() }
     }
 
-    /// One more guest page (an owner word) maps the page of `entry`. `false` if no link number is left.
-    pub(crate) fn attach(&mut self, entry: &MemMapEntry, back: u64) -> bool {
+    /// A page for links.
+    pub(crate) fn add_page<M: MachineMemory>(&mut self, memory: &M, first: Mfn, page: Mfn) -> bool {
+        self.links.add_page(memory, first, page)
+    }
+
+    /// One more guest page (an owner word) maps the page of `entry`.
+    #[inline(always)]
+    pub(crate) fn attach<M: MachineMemory>(&mut self, memory: &M, entry: &MemMapEntry, back: u64) -> Attached {
         let (references, chain) = entry.references();
-        let Some(more) = references.checked_add(1) else { return false };
+        let Some(more) = references.checked_add(1) else { return Attached::TooMany };
         if entry.back() == NO_OWNER {
             entry.set_back(back);
             entry.set_references(more, chain);
-            return true;
+            return Attached::Done { is_first: true };
         }
-        let Some(link) = self.new_link(Link { back, next: chain }) else { return false };
+        let Some(link) = self.links.take(memory, Link { back, next: chain }) else { return Attached::NoLink };
         entry.set_references(more, link);
-        true
+        Attached::Done { is_first: false }
     }
 
-    /// A guest page no longer maps the page of `entry`. Returns the references left, `None` if it did not map it.
-    pub(crate) fn detach(&mut self, entry: &MemMapEntry, back: u64) -> Option<u32> {
+    /// A guest page no longer maps the page of `entry`. `None` if it did not.
+    #[inline(always)]
+    pub(crate) fn detach<M: MachineMemory>(&mut self, memory: &M, entry: &MemMapEntry, back: u64) -> Option<Detached> {
         let (references, chain) = entry.references();
-        let chain = if entry.back() == back { self.promote(entry, chain) } else { self.cut(chain, back)? };
         let left = references.checked_sub(1)?;
+        if entry.back() == back && chain == NIL {
+            entry.set_back(NO_OWNER);
+            entry.set_references(left, NIL);
+            return Some(Detached { left, was_last_owner: true, page: None });
+        }
+        self.detach_link(memory, entry, back)
+    }
+
+    /// The same where there are links.
+    #[inline(never)]
+    fn detach_link<M: MachineMemory>(&mut self, memory: &M, entry: &MemMapEntry, back: u64) -> Option<Detached> {
+        let (references, chain) = entry.references();
+        let left = references.checked_sub(1)?;
+        let (chain, unused) =
+            if entry.back() == back { self.promote(memory, entry, chain) } else { self.cut(memory, chain, back)? };
         entry.set_references(left, chain);
-        Some(left)
+        let page = if unused == NIL { None } else { self.links.give(memory, unused) };
+        Some(Detached { left, was_last_owner: entry.back() == NO_OWNER, page })
     }
 
     /// Calls `see` for every guest page that maps the page of `entry`.
-    pub(crate) fn for_each(&self, entry: &MemMapEntry, mut see: impl FnMut(PageOwner)) {
+    pub(crate) fn for_each<M: MachineMemory>(&self, memory: &M, entry: &MemMapEntry, mut see: impl FnMut(PageOwner)) {
         unpack_owner(entry.back()).into_iter().for_each(&mut see);
         let mut at = entry.references().1;
-        while let Some(link) = self.get(at) {
+        while at != NIL {
+            let link = self.links.get(memory, at);
             unpack_owner(link.back).into_iter().for_each(&mut see);
             at = link.next;
         }
     }
 
-    /// The inline back-map went: the chain's first takes its place.
-    fn promote(&mut self, entry: &MemMapEntry, chain: u32) -> u32 {
-        let Some(first) = self.get(chain) else {
+    /// The inline back-map went: the chain's first takes its place. Returns the new chain and the link not needed.
+    fn promote<M: MachineMemory>(&self, memory: &M, entry: &MemMapEntry, chain: u32) -> (u32, u32) {
+        if chain == NIL {
             entry.set_back(NO_OWNER);
-            return NIL;
-        };
+            return (NIL, NIL);
+        }
+        let first = self.links.get(memory, chain);
         entry.set_back(first.back);
-        self.recycle(chain);
-        first.next
+        (first.next, chain)
     }
 
-    /// Removes one link that says `back` from a chain; returns the chain's new head.
-    fn cut(&mut self, head: u32, back: u64) -> Option<u32> {
+    /// Takes the link that says `back` out of a chain. Returns the chain's new head and that link.
+    fn cut<M: MachineMemory>(&self, memory: &M, head: u32, back: u64) -> Option<(u32, u32)> {
         let (mut previous, mut at) = (NIL, head);
-        loop {
-            let link = self.get(at)?;
+        while at != NIL {
+            let link = self.links.get(memory, at);
             if link.back == back {
-                self.recycle(at);
                 if previous == NIL {
-                    return Some(link.next);
+                    return Some((link.next, at));
                 }
-                self.links[previous as usize - 1].next = link.next;
-                return Some(head);
+                let before = self.links.get(memory, previous);
+                self.links.set(memory, previous, Link { next: link.next, ..before });
+                return Some((head, at));
             }
             (previous, at) = (at, link.next);
         }
-    }
-
-    fn get(&self, number: u32) -> Option<Link> {
-        self.links.get((number as usize).checked_sub(1)?).copied()
-    }
-
-    fn new_link(&mut self, link: Link) -> Option<u32> {
-        if let Some(unused) = self.get(self.free) {
-            let number = self.free;
-            self.links[number as usize - 1] = link;
-            self.free = unused.next;
-            return Some(number);
-        }
-        let number = u32::try_from(self.links.len() + 1).ok()?;
-        self.links.push(link);
-        Some(number)
-    }
-
-    fn recycle(&mut self, number: u32) {
-        self.links[number as usize - 1] = Link { back: NO_OWNER, next: self.free };
-        self.free = number;
+        None
     }
 }
 
@@ -121,6 +139,7 @@ mod tests {
     use super::*;
     use crate::PageState;
     use crate::entry::pack_owner;
+    use crate::testing::small_machine;
 
     fn owner(n: u16) -> PageOwner {
         PageOwner { vm: VmId(n % 3), gfn: Gfn::new(0x80000 + u64::from(n)) }
@@ -137,24 +156,31 @@ mod tests {
 
     proptest! {
         #[test]
-        fn chains_agree_with_sets(steps in prop::collection::vec((0usize..2, 0u16..12, any::<bool>()), 0..120)) {
+        fn chains_agree_with_bags(steps in prop::collection::vec((0usize..2, 0u16..12, any::<bool>()), 0..120)) {
             let rows = pages(2);
+            let (memory, _) = small_machine(&[1]);
             let mut chains = Chains::new();
+            assert!(chains.add_page(&memory, Mfn::new(0x8_0000), Mfn::new(0x8_0001)));
             let mut model: [Vec<PageOwner>; 2] = Default::default();
             for (page, n, add) in steps {
                 let back = pack_owner(owner(n)).unwrap();
-                if add && !model[page].contains(&owner(n)) {
-                    prop_assert!(chains.attach(&rows[page], back));
+                if add {
+                    let is_first = model[page].is_empty();
+                    prop_assert_eq!(chains.attach(&memory, &rows[page], back), Attached::Done { is_first });
                     model[page].push(owner(n));
-                } else if !add {
+                } else {
                     let at = model[page].iter().position(|o| *o == owner(n));
-                    let left = chains.detach(&rows[page], back);
-                    prop_assert_eq!(left.is_some(), at.is_some());
+                    let got = chains.detach(&memory, &rows[page], back);
+                    prop_assert_eq!(got.is_some(), at.is_some());
                     at.map(|at| model[page].remove(at));
+                    if let Some(got) = got {
+                        prop_assert_eq!(got.left as usize, model[page].len());
+                        prop_assert_eq!(got.was_last_owner, model[page].is_empty());
+                    }
                 }
                 for (row, want) in rows.iter().zip(&model) {
                     let mut got = Vec::new();
-                    chains.for_each(row, |o| got.push(o));
+                    chains.for_each(&memory, row, |o| got.push(o));
                     got.sort();
                     let mut want = want.clone();
                     want.sort();
@@ -162,7 +188,6 @@ mod tests {
                     prop_assert_eq!(got, want);
                 }
             }
-            prop_assert!(chains.links.len() <= 24, "links are reused");
         }
     }
 }

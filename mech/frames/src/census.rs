@@ -2,7 +2,7 @@
 
 use addr::{NodeId, VmId};
 
-use crate::{Frames, PageState};
+use crate::{Frames, MachineMemory, PageState};
 
 /// Pages of a node by state.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -77,7 +77,7 @@ impl Frames {
 
     /// Counts a VM's pages by walking the memmap: the leak check when a VM ends. Exact only while nothing changes.
     #[must_use]
-    pub fn vm_pages(&self, vm: VmId) -> VmPages {
+    pub fn vm_pages<M: MachineMemory>(&self, memory: &M, vm: VmId) -> VmPages {
         let mut found = VmPages::default();
         for (mfn, entry) in self.map().blocks() {
             let info = entry.info(0);
@@ -88,7 +88,7 @@ impl Frames {
                 PageState::Monitor => found.monitor += pages,
                 PageState::Dying => found.dying += pages,
                 PageState::Shared | PageState::Replica => {
-                    self.for_each_owner(mfn, |owner| found.shared += u64::from(owner.vm == vm));
+                    self.for_each_owner(memory, mfn, |owner| found.shared += u64::from(owner.vm == vm));
                 }
                 PageState::Bad | PageState::Free | PageState::Lent => {}
             }

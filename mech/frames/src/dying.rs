@@ -1,19 +1,23 @@
 //! Frames between their last table and the allocator.
 
 use addr::Mfn;
+use alloc::vec::Vec;
 use tlb::{CpuSet, ShootdownToken, ShootdownTracker};
 
 use crate::buddy::NIL;
-use crate::{Frames, MemMapEntry, PageState};
+use crate::{Frames, MachineMemory, MemMapEntry, PageState};
 
 /// Frames that no table names any more but some TLB may still know: linked through their rows, so any number of them
-/// takes no memory. The only way on is a [`PendingShootdown`].
+/// takes no memory. And references to shared pages, which keep those until the same shootdown has ended: whoever has
+/// the last one could not know of a TLB of another VM. The only way on is a [`PendingShootdown`].
 #[must_use = "these frames are lost unless a PendingShootdown takes them"]
 #[derive(Debug)]
 pub struct DyingList {
     head: u64,
     tail: u64,
     pages: u64,
+    /// Shared pages, with the owner words of references that end.
+    references: Vec<(Mfn, u64)>,
 }
 
 impl Default for DyingList {
@@ -25,10 +29,10 @@ impl Default for DyingList {
 impl DyingList {
     /// No frames.
     pub const fn new() -> Self {
-        Self { head: NIL, tail: NIL, pages: 0 }
+        Self { head: NIL, tail: NIL, pages: 0, references: Vec::new() }
     }
 
-    /// Pages in it.
+    /// Pages in it; shared ones do not count.
     #[must_use]
     pub const fn pages(&self) -> u64 {
         self.pages
@@ -37,16 +41,17 @@ impl DyingList {
     /// Is nothing in it?
     #[must_use]
     pub const fn is_empty(&self) -> bool {
-        self.pages == 0
+        self.pages == 0 && self.references.is_empty()
     }
 
-    /// Adds all of `other`, in constant time.
-    pub fn append(&mut self, frames: &Frames, other: Self) {
-        if other.is_empty() {
+    /// Adds all of `other`; its frames in constant time.
+    pub fn append(&mut self, frames: &Frames, mut other: Self) {
+        self.references.append(&mut other.references);
+        if other.head == NIL {
             return;
         }
         frames.map().known(Mfn::new(other.tail)).set_next(self.head);
-        if self.is_empty() {
+        if self.head == NIL {
             self.tail = other.tail;
         }
         self.head = other.head;
@@ -61,6 +66,39 @@ impl DyingList {
         }
         self.head = mfn.raw();
         self.pages += 1 << order;
+    }
+
+    #[inline(always)]
+    pub(crate) fn push_reference(&mut self, mfn: Mfn, back: u64) {
+        self.references.push((mfn, back));
+    }
+
+    /// What [`PendingShootdown`] does with the list, where it can be done at once: `false` if some hart has not passed
+    /// `token`, and nothing was freed. The list keeps its memory for the next time.
+    #[inline(always)]
+    pub fn free_if_passed<M: MachineMemory>(
+        &mut self,
+        token: &ShootdownToken,
+        tracker: &ShootdownTracker,
+        frames: &Frames,
+        memory: &M,
+    ) -> bool {
+        if !tracker.is_complete(token) {
+            return false;
+        }
+        while let Some((mfn, back)) = self.references.pop() {
+            frames.detach_shared(memory, mfn, back);
+        }
+        if self.head != NIL {
+            self.free_frames(frames);
+        }
+        true
+    }
+
+    fn free_frames(&mut self, frames: &Frames) {
+        while let Some((mfn, order)) = self.pop(frames) {
+            frames.put(mfn, order);
+        }
     }
 
     fn pop(&mut self, frames: &Frames) -> Option<(Mfn, u8)> {
@@ -131,28 +169,31 @@ impl PendingShootdown {
 pub struct FreeableList(DyingList);
 
 impl FreeableList {
-    /// Pages left.
-    #[must_use]
-    pub const fn pages(&self) -> u64 {
-        self.0.pages()
-    }
-
     /// Gives up to `max_blocks` blocks back to the allocator, so that long lists can be cut into steps. Returns what is
     /// left.
-    pub fn free_some(mut self, frames: &Frames, max_blocks: usize) -> Option<Self> {
+    pub fn free_some<M: MachineMemory>(mut self, frames: &Frames, memory: &M, max_blocks: usize) -> Option<Self> {
         for _ in 0..max_blocks {
-            let (mfn, order) = self.0.pop(frames)?;
-            frames.put(mfn, order);
+            self.free_next(frames, memory)?;
         }
         (!self.0.is_empty()).then_some(self)
     }
 
-    /// Gives all back; returns how many pages.
-    pub fn free_all(mut self, frames: &Frames) -> u64 {
-        let pages = self.pages();
-        while let Some((mfn, order)) = self.0.pop(frames) {
-            frames.put(mfn, order);
+    /// Gives all back; returns how many pages are free now.
+    pub fn free_all<M: MachineMemory>(mut self, frames: &Frames, memory: &M) -> u64 {
+        let mut pages = 0;
+        while let Some(freed) = self.free_next(frames, memory) {
+            pages += freed;
         }
         pages
+    }
+
+    /// Gives one block or reference back: the pages that are free by it. `None` when nothing is left.
+    fn free_next<M: MachineMemory>(&mut self, frames: &Frames, memory: &M) -> Option<u64> {
+        if let Some((mfn, back)) = self.0.references.pop() {
+            return Some(u64::from(frames.detach_shared(memory, mfn, back)));
+        }
+        let (mfn, order) = self.0.pop(frames)?;
+        frames.put(mfn, order);
+        Some(1 << order)
     }
 }

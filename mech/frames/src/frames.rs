@@ -186,8 +186,8 @@ impl Frames {
         Ok(Frame::new(mfn, order, entry.node()))
     }
 
-    /// A guest page no longer maps its machine page. If it was the last reference, the block is added to `dying`, and
-    /// `true` comes back.
+    /// A guest page no longer maps its machine page. A private block is added to `dying`, and `true` comes back; a shared page
+    /// loses the reference behind the same shootdown, and may be free then.
     ///
     /// # Errors
     /// If the row does not say that `owner` maps a block of this order there; nothing is changed then.
@@ -201,7 +201,7 @@ impl Frames {
     ) -> Result<bool, FrameError> {
         let entry = self.map.entry(mfn).ok_or(FrameError::NoSuchPage(mfn))?;
         if !entry.is(PageState::Private, order) {
-            return self.detach_shared(dying, entry, mfn, owner);
+            return self.leave_shared(dying, entry, mfn, owner);
         }
         if Some(entry.back()) != pack_owner(owner) {
             return Err(FrameError::NotMapped { mfn, owner });
@@ -319,7 +319,13 @@ impl Frames {
         self.nodes.get(node.index()).map_or(0, |part| part.counts[state as usize].load(Relaxed))
     }
 
+    /// What the lock of `node` guards.
+    pub(crate) fn node_memory(&self, node: NodeId) -> Option<&TicketMutex<NodeMemory>> {
+        self.nodes.get(node.index()).map(|part| &part.memory)
+    }
+
     /// The lock of the node that `entry`'s page lies on.
+    #[inline(always)]
     pub(crate) fn lock_of(&self, entry: &MemMapEntry) -> TicketMutexGuard<'_, NodeMemory> {
         self.nodes[entry.node().index()].memory.lock()
     }

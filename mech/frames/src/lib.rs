@@ -10,7 +10,7 @@
 //! - [`Frame`]: a frame *in motion*, a linear value that knows whether it was [`Clean`]ed. At rest a frame is a row of
 //!   the memmap.
 //! - [`DyingList`], [`PendingShootdown`], [`FreeableList`]: frames that left their tables come back to the allocator
-//!   only along this road, behind a [`tlb::ShootdownToken`].
+//!   only along this road, behind a [`tlb::ShootdownToken`]. So do references to shared pages.
 //! - [`Pool`]: all that a VM's fault path needs to get pages: allocator, memory, nodes in order of preference.
 //! - [`MachineMemory`]: the only way to touch memory itself; the monitor implements it over its direct map, host tests
 //!   with `testing::FakeMemory`.
@@ -22,7 +22,7 @@
 //!
 //! # Locking
 //! One ticket lock per node, a leaf of the lock order (nothing is called with it held, no memory is touched but the
-//! memmap). It guards that node's free pages and the back-maps of shared pages. The row of a private page is guarded by
+//! memmap and pages of back-maps). It guards that node's free pages and the back-maps of shared pages. The row of a private page is guarded by
 //! its VM's memory lock; rows are made of relaxed atomics, so a reader without a lock sees old or new words, not garbage.
 //! Counters are statistics and may lag each other.
 //!
@@ -41,6 +41,7 @@ mod dying;
 mod entry;
 mod frame;
 mod frames;
+mod links;
 mod memmap;
 mod memory;
 mod node;
@@ -61,6 +62,7 @@ pub use memmap::MemMap;
 pub use memory::MachineMemory;
 pub use plan::{MemMapPlan, NodeRegion, PlanError, Span};
 pub use pool::Pool;
+pub use shared::Sharing;
 
 /// log2 of the largest block in base pages: 2 MiB.
 pub const MAX_ORDER: u8 = 9;

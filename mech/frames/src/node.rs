@@ -4,7 +4,7 @@ use addr::Mfn;
 
 use crate::backmap::Chains;
 use crate::buddy::{Buddy, NIL};
-use crate::{MAX_ORDER, MemMap, MemMapEntry};
+use crate::{MAX_ORDER, MemMap, MemMapEntry, Sharing};
 
 /// Single pages kept in front of the buddy lists: enough that a page taken and given back by turns never splits and
 /// merges blocks.
@@ -109,6 +109,7 @@ pub(crate) struct NodeMemory {
     /// Is some hart working on a large block now?
     is_zeroing: bool,
     pub(crate) chains: Chains,
+    pub(crate) sharing: Sharing,
 }
 
 impl NodeMemory {
@@ -122,6 +123,7 @@ impl NodeMemory {
             half_zeroed: None,
             is_zeroing: false,
             chains: Chains::new(),
+            sharing: Sharing { mapped_pages: 0, guest_pages: 0 },
         }
     }
 

@@ -2,7 +2,7 @@
 
 use addr::{Gfn, NodeId, PageSize, SpuId, VmId};
 
-use crate::{Clean, Frame, Frames, MAX_ORDER, MachineMemory, PageUse};
+use crate::{Clean, Dirty, Frame, Frames, MAX_ORDER, MachineMemory, PageUse};
 
 /// The allocator, the memory and the nodes to try, for one VM on one hart.
 ///
@@ -30,6 +30,13 @@ impl<M: MachineMemory> Pool<'_, M> {
             PageSize::Large => MAX_ORDER,
         };
         self.zeroed(order, PageUse::Private { vm: self.vm, gfn, spu: self.spu })
+    }
+
+    /// A page to back `gfn` of the VM with contents from elsewhere.
+    #[must_use]
+    pub fn page_to_fill(&self, gfn: Gfn) -> Option<Frame<Dirty>> {
+        let to = PageUse::Private { vm: self.vm, gfn, spu: self.spu };
+        self.nodes.iter().find_map(|&node| self.frames.alloc(node, 0, to))
     }
 
     /// A zeroed page for the VM's tables.

@@ -1,35 +1,82 @@
 //! Pages that several guest pages, or holders like the disk cache, have in common.
 //!
-//! The lock of the page's home node guards its row's state, reference count and back-maps. A new link may allocate from
-//! the heap with that lock held, so the heap must never take pages from a node by itself under its own lock.
+//! The lock of the page's home node guards its row's state, reference count and back-maps. What links need is taken from
+//! that node under the same lock (see `links`).
+//!
+//! A guest page's reference ends only *after* the shootdown of its leaves (see [`DyingList`]): so a page with one reference
+//! is known to that one holder alone, TLBs included, and may be freed or written by it at once.
 
-use addr::{Gfn, Mfn};
+use addr::{Gfn, Mfn, NodeId, SpuId};
 
-use crate::entry::pack_owner;
+use crate::backmap::Attached;
+use crate::entry::{NO_OWNER, pack_owner};
 use crate::frames::wrong_state;
-use crate::{DyingList, FrameError, Frames, MemMapEntry, PageOwner, PageState};
+use crate::node::NodeMemory;
+use crate::{DyingList, FrameError, Frames, MachineMemory, MemMapEntry, PageOwner, PageState};
+
+/// How much is shared on a node.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Sharing {
+    /// Shared pages that some guest page maps.
+    pub mapped_pages: u64,
+    /// Guest pages that they back: what would be copies without sharing.
+    pub guest_pages: u64,
+}
 
 impl Frames {
-    /// One more guest page maps a shared page. A private page becomes shared by this.
+    /// One more guest page maps a shared page. A private page becomes shared by this. Returns its node.
     ///
     /// # Errors
-    /// If it is neither private nor shared, or not a single page, or counted out.
-    pub fn attach_shared(&self, mfn: Mfn, owner: PageOwner) -> Result<(), FrameError> {
+    /// If it is neither private nor shared, or not a single page, or the reference cannot be written down.
+    #[inline(always)]
+    pub fn attach_shared<M: MachineMemory>(
+        &self,
+        memory: &M,
+        mfn: Mfn,
+        owner: PageOwner,
+    ) -> Result<NodeId, FrameError> {
         let entry = self.map().entry(mfn).ok_or(FrameError::NoSuchPage(mfn))?;
         let back = pack_owner(owner).ok_or(FrameError::NotMapped { mfn, owner })?;
-        let mut memory = self.lock_of(entry);
+        let mut node = self.lock_of(entry);
+        if entry.is(PageState::Shared, 0)
+            && let Attached::Done { is_first } = node.chains.attach(memory, entry, back)
+        {
+            node.sharing.guest_pages += 1;
+            node.sharing.mapped_pages += u64::from(is_first);
+            return Ok(entry.node());
+        }
+        self.attach_slowly(memory, &mut node, mfn, entry, back)
+    }
+
+    /// The page is private so far, or a page for links is needed.
+    #[cold]
+    #[inline(never)]
+    fn attach_slowly<M: MachineMemory>(
+        &self,
+        memory: &M,
+        node: &mut NodeMemory,
+        mfn: Mfn,
+        entry: &MemMapEntry,
+        back: u64,
+    ) -> Result<NodeId, FrameError> {
         let was_private = entry.is(PageState::Private, 0);
         if !was_private && !entry.is(PageState::Shared, 0) {
             return Err(wrong_state(mfn, entry));
         }
-        if !memory.chains.attach(entry, back) {
-            return Err(FrameError::TooManyReferences(mfn));
+        let mut attached = node.chains.attach(memory, entry, back);
+        if attached == Attached::NoLink && self.add_links(memory, node, entry) {
+            attached = node.chains.attach(memory, entry, back);
         }
+        let Attached::Done { is_first } = attached else { return Err(FrameError::TooManyReferences(mfn)) };
+        node.sharing.guest_pages += 1;
         if was_private {
             entry.set_state(PageState::Shared);
             self.recount(entry.node(), PageState::Private, PageState::Shared, 1);
+            // The first one's, too.
+            node.sharing.guest_pages += 1;
         }
-        Ok(())
+        node.sharing.mapped_pages += u64::from(is_first || was_private);
+        Ok(entry.node())
     }
 
     /// The only guest page that maps a shared page takes it for itself. `false` if there are other references; `true` too
@@ -39,7 +86,7 @@ impl Frames {
     /// If it is not such a page, or `owner` does not map it.
     pub fn make_private(&self, mfn: Mfn, owner: PageOwner) -> Result<bool, FrameError> {
         let entry = self.map().entry(mfn).ok_or(FrameError::NoSuchPage(mfn))?;
-        let _guard = self.lock_of(entry);
+        let mut node = self.lock_of(entry);
         let was_shared = entry.is(PageState::Shared, 0);
         if !was_shared && !entry.is(PageState::Private, 0) {
             return Err(wrong_state(mfn, entry));
@@ -55,15 +102,17 @@ impl Frames {
         }
         entry.set_state(PageState::Private);
         self.recount(entry.node(), PageState::Shared, PageState::Private, 1);
+        node.sharing.guest_pages -= 1;
+        node.sharing.mapped_pages -= 1;
         Ok(true)
     }
 
-    /// Someone who maps nothing (the disk cache) lets go of a shared page. `true` if it was the last reference and the
-    /// page is now in `dying`.
+    /// Someone who maps nothing (the disk cache) lets go of a shared page. `true` if it was the last reference: the page is
+    /// free then.
     ///
     /// # Errors
     /// If it is not a shared page.
-    pub fn release_hold(&self, dying: &mut DyingList, mfn: Mfn) -> Result<bool, FrameError> {
+    pub fn release_hold(&self, mfn: Mfn) -> Result<bool, FrameError> {
         let entry = self.map().entry(mfn).ok_or(FrameError::NoSuchPage(mfn))?;
         let guard = self.lock_of(entry);
         if !entry.is(PageState::Shared, 0) {
@@ -72,42 +121,108 @@ impl Frames {
         let (references, chain) = entry.references();
         let left = references.checked_sub(1).ok_or_else(|| wrong_state(mfn, entry))?;
         entry.set_references(left, chain);
-        if left == 0 {
-            self.condemn(dying, entry, mfn, 0);
-        }
         drop(guard);
+        if left == 0 {
+            self.put(mfn, 0);
+        }
         Ok(left == 0)
     }
 
+    /// Is a page of [`crate::PageUse::Shared`] its holder's alone? Once it is, it stays so until the holder lets somebody map
+    /// it.
+    #[must_use]
+    pub fn is_held_alone(&self, mfn: Mfn) -> bool {
+        self.map().entry(mfn).is_some_and(|entry| {
+            let _node = self.lock_of(entry);
+            entry.references().0 == 1
+        })
+    }
+
+    /// How much is shared on `node`.
+    #[must_use]
+    pub fn sharing(&self, node: NodeId) -> Sharing {
+        self.node_memory(node).map_or(Sharing::default(), |node| node.lock().sharing)
+    }
+
     /// Calls `see` for every guest page that maps `mfn`, with the node's lock held.
-    pub fn for_each_owner(&self, mfn: Mfn, mut see: impl FnMut(PageOwner)) {
+    pub fn for_each_owner<M: MachineMemory>(&self, memory: &M, mfn: Mfn, mut see: impl FnMut(PageOwner)) {
         let Some(head) = self.map().block_of(mfn) else { return };
         let entry = self.map().known(head);
-        let memory = self.lock_of(entry);
+        let node = self.lock_of(entry);
         if matches!(entry.state(), PageState::Private | PageState::Shared | PageState::Replica) {
             let advance = mfn.raw() - head.raw();
-            memory.chains.for_each(entry, |o| see(PageOwner { vm: o.vm, gfn: Gfn::new(o.gfn.raw() + advance) }));
+            let chains = &node.chains;
+            chains.for_each(memory, entry, |o| see(PageOwner { vm: o.vm, gfn: Gfn::new(o.gfn.raw() + advance) }));
         }
     }
 
-    /// A guest page no longer maps a shared page: `true` if that was the last reference and the page is in `dying`.
-    pub(crate) fn detach_shared(
+    /// A guest page no longer maps a shared page: its reference ends when `dying` has passed its shootdown.
+    #[inline]
+    pub(crate) fn leave_shared(
         &self,
         dying: &mut DyingList,
         entry: &MemMapEntry,
         mfn: Mfn,
         owner: PageOwner,
     ) -> Result<bool, FrameError> {
-        let mut memory = self.lock_of(entry);
         if !entry.is(PageState::Shared, 0) {
             return Err(wrong_state(mfn, entry));
         }
-        let back = pack_owner(owner);
-        let left = back.and_then(|back| memory.chains.detach(entry, back));
-        let left = left.ok_or(FrameError::NotMapped { mfn, owner })?;
-        if left == 0 {
-            self.condemn(dying, entry, mfn, 0);
+        dying.push_reference(mfn, pack_owner(owner).ok_or(FrameError::NotMapped { mfn, owner })?);
+        Ok(false)
+    }
+
+    /// The same for a caller whose own table says that the page is shared: half as many instructions.
+    #[inline(always)]
+    pub fn drop_shared(&self, dying: &mut DyingList, mfn: Mfn, owner: PageOwner) {
+        if let Some(back) = pack_owner(owner) {
+            dying.push_reference(mfn, back);
         }
-        Ok(left == 0)
+    }
+
+    /// The shootdown of a guest page's last mapping of `mfn` has ended. `true` if it was the last reference: the page is
+    /// free then.
+    ///
+    /// # Panics
+    /// If there was no such reference: the monitor has lost count of its memory and must not go on.
+    #[inline(always)]
+    pub(crate) fn detach_shared<M: MachineMemory>(&self, memory: &M, mfn: Mfn, back: u64) -> bool {
+        let entry = self.map().known(mfn);
+        let mut node = self.lock_of(entry);
+        let was_shared = entry.is(PageState::Shared, 0);
+        let detached = node.chains.detach(memory, entry, back).filter(|_| was_shared);
+        let detached = detached.expect("a page that was mapped has a reference until its shootdown has ended");
+        node.sharing.guest_pages -= 1;
+        node.sharing.mapped_pages -= u64::from(detached.was_last_owner);
+        if let Some(page) = detached.page {
+            self.return_links(&mut node, entry, page);
+        }
+        drop(node);
+        if detached.left == 0 {
+            self.put(mfn, 0);
+        }
+        detached.left == 0
+    }
+
+    #[cold]
+    fn return_links(&self, node: &mut NodeMemory, entry: &MemMapEntry, page: Mfn) {
+        self.recount(entry.node(), PageState::Monitor, PageState::Free, 1);
+        node.put(self.map(), page, 0);
+    }
+
+    /// Takes a page for links from the node that `entry`'s page lies on.
+    #[cold]
+    fn add_links<M: MachineMemory>(&self, memory: &M, node: &mut NodeMemory, entry: &MemMapEntry) -> bool {
+        let home = entry.node();
+        let spans = self.map().spans().iter().filter(|span| span.node == home);
+        let Some(first) = spans.map(|span| span.start).min() else { return false };
+        let Some(taken) = node.take(self.map(), 0, false) else { return false };
+        if !node.chains.add_page(memory, first, taken.mfn) {
+            node.put(self.map(), taken.mfn, 0);
+            return false;
+        }
+        taken.entry.set_used(PageState::Monitor, 0, SpuId(0), NO_OWNER, 1);
+        self.recount(home, PageState::Free, PageState::Monitor, 1);
+        true
     }
 }

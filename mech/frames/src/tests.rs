@@ -7,8 +7,8 @@ use tlb::ShootdownTracker;
 
 use crate::testing::{machine, small_machine};
 use crate::{
-    DyingList, Frame, FrameError, Frames, IdleWork, MAX_ORDER, MachineMemory, NodeRegion, PageOwner, PageState,
-    PageUse, PendingShootdown, Pool,
+    DyingList, Frame, FrameError, Frames, IdleWork, MAX_ORDER, MachineMemory, MemMapEntry, NodeRegion, PageOwner,
+    PageState, PageUse, PendingShootdown, Pool, Sharing,
 };
 
 const MONITOR: PageUse = PageUse::Monitor { vm: None };
@@ -22,10 +22,10 @@ fn owner(gfn: u64) -> PageOwner {
     PageOwner { vm: VM, gfn: Gfn::new(gfn) }
 }
 
-fn free_list(frames: &Frames, dying: DyingList) -> u64 {
+fn free_list<M: MachineMemory>(frames: &Frames, memory: &M, dying: DyingList) -> u64 {
     let tracker = ShootdownTracker::new(1);
     let pending = PendingShootdown::new(tracker.retire(), dying);
-    pending.redeem(&tracker).expect("nobody runs").free_all(frames)
+    pending.redeem(&tracker).expect("nobody runs").free_all(frames, memory)
 }
 
 fn assert_counts_agree(frames: &Frames) {
@@ -44,7 +44,7 @@ fn assert_counts_agree(frames: &Frames) {
 
 #[test]
 fn a_split_block_is_described_as_one_again() {
-    let (_, frames) = small_machine(&[8]);
+    let (memory, frames) = small_machine(&[8]);
     let node = NodeId(0);
     let first = frames.alloc(node, MAX_ORDER, private(0x400)).unwrap().settle();
     assert!(frames.merge_private(first, owner(0x400)).is_err(), "it is one block");
@@ -60,12 +60,12 @@ fn a_split_block_is_described_as_one_again() {
     let hole = Mfn::new(first.raw() + 9);
     frames.drop_mapping(&mut dying, hole, 0, owner(0x409)).unwrap();
     assert!(frames.merge_private(first, owner(0x400)).is_err(), "a page is missing");
-    assert_eq!(free_list(&frames, dying), 1);
+    assert_eq!(free_list(&frames, &memory, dying), 1);
     assert_eq!(frames.alloc(node, 0, private(0x409)).map(Frame::settle), Some(hole), "the last one freed comes first");
     frames.merge_private(first, owner(0x400)).unwrap();
     let mut dying = DyingList::new();
     frames.drop_mapping(&mut dying, first, MAX_ORDER, owner(0x400)).unwrap();
-    assert_eq!(free_list(&frames, dying), 512);
+    assert_eq!(free_list(&frames, &memory, dying), 512);
     assert_counts_agree(&frames);
 }
 
@@ -150,7 +150,7 @@ fn a_half_zeroed_block_is_not_lost() {
 
 #[test]
 fn a_private_block_dies_page_by_page_after_a_split() {
-    let (_, frames) = small_machine(&[4]);
+    let (memory, frames) = small_machine(&[4]);
     let block = frames.alloc(NodeId(0), MAX_ORDER, private(0x80000)).unwrap().settle();
     let inside = Mfn::new(block.raw() + 5);
     assert_eq!(frames.map().info(inside).unwrap().owner, Some(owner(0x80005)));
@@ -165,39 +165,101 @@ fn a_private_block_dies_page_by_page_after_a_split() {
     );
     assert_eq!(frames.drop_mapping(&mut dying, inside, 0, owner(0x80005)), Ok(true));
     assert!(frames.drop_mapping(&mut dying, inside, 0, owner(0x80005)).is_err(), "only once");
-    assert_eq!(frames.vm_pages(VM).private, 511);
+    assert_eq!(frames.vm_pages(&memory, VM).private, 511);
     assert_counts_agree(&frames);
     for index in (0..512).filter(|index| *index != 5) {
         frames.drop_mapping(&mut dying, Mfn::new(block.raw() + index), 0, owner(0x80000 + index)).unwrap();
     }
-    assert_eq!(free_list(&frames, dying), 512);
-    assert!(frames.vm_pages(VM).is_empty());
+    assert_eq!(free_list(&frames, &memory, dying), 512);
+    assert!(frames.vm_pages(&memory, VM).is_empty());
     assert_counts_agree(&frames);
 }
 
 #[test]
 fn the_last_reference_frees_a_shared_page() {
-    let (_, frames) = small_machine(&[2]);
+    let (memory, frames) = small_machine(&[2]);
+    let drop_mapping = |n| {
+        let mut dying = DyingList::new();
+        assert_eq!(frames.drop_mapping(&mut dying, page_of(&frames), 0, owner(n)), Ok(false));
+        dying
+    };
     let page = frames.alloc(NodeId(0), 0, PageUse::Shared).unwrap().settle();
+    assert_eq!(page, page_of(&frames));
+    assert!(frames.is_held_alone(page));
     for n in 0..3 {
-        frames.attach_shared(page, owner(n)).unwrap();
+        frames.attach_shared(&memory, page, owner(n)).unwrap();
     }
-    assert_eq!(frames.vm_pages(VM).shared, 3);
-    let mut dying = DyingList::new();
-    assert_eq!(frames.drop_mapping(&mut dying, page, 0, owner(0)), Ok(false));
-    assert_eq!(frames.release_hold(&mut dying, page), Ok(false));
+    assert_eq!(frames.sharing(NodeId(0)), Sharing { mapped_pages: 1, guest_pages: 3 });
+    assert_eq!(frames.vm_pages(&memory, VM).shared, 3);
+    assert_eq!(free_list(&frames, &memory, drop_mapping(0)), 0);
+    assert_eq!(frames.release_hold(page), Ok(false));
     assert_eq!(frames.make_private(page, owner(2)), Ok(false));
-    assert_eq!(frames.drop_mapping(&mut dying, page, 0, owner(1)), Ok(false));
+    assert_eq!(free_list(&frames, &memory, drop_mapping(1)), 0);
     assert_eq!(frames.make_private(page, owner(1)), Err(FrameError::NotMapped { mfn: page, owner: owner(1) }));
     assert_eq!(frames.make_private(page, owner(2)), Ok(true));
+    assert_eq!(frames.sharing(NodeId(0)), Sharing::default());
+    let mut dying = DyingList::new();
     assert_eq!(frames.drop_mapping(&mut dying, page, 0, owner(2)), Ok(true));
-    assert_eq!(free_list(&frames, dying), 1);
+    assert_eq!(free_list(&frames, &memory, dying), 1);
+    assert_counts_agree(&frames);
+}
+
+/// The only shared page.
+fn page_of(frames: &Frames) -> Mfn {
+    let shared = |(_, entry): &(Mfn, &MemMapEntry)| entry.state() == PageState::Shared;
+    frames.map().blocks().find(shared).map(|(mfn, _)| mfn).unwrap()
+}
+
+/// What another VM's TLB may still know is not free when the last other holder lets go of it.
+#[test]
+fn a_shared_page_waits_for_the_shootdown_of_all_who_mapped_it() {
+    let (memory, frames) = small_machine(&[2]);
+    let page = frames.alloc(NodeId(0), 0, PageUse::Shared).unwrap().settle();
+    frames.attach_shared(&memory, page, owner(0)).unwrap();
+    let mut dying = DyingList::new();
+    assert_eq!(frames.drop_mapping(&mut dying, page, 0, owner(0)), Ok(false));
+    assert!(!frames.is_held_alone(page), "its TLB entries are not gone");
+    assert_eq!(frames.release_hold(page), Ok(false));
+    assert_eq!(frames.pages_in(NodeId(0), PageState::Free), 511);
+    // The guest maps it once more before the first mapping's shootdown has ended.
+    frames.attach_shared(&memory, page, owner(0)).unwrap();
+    let tracker = ShootdownTracker::new(1);
+    let cpu = addr::CpuIndex(0);
+    let seen = tracker.enter(cpu);
+    tracker.passed(cpu, seen);
+    let pending = PendingShootdown::new(tracker.retire(), dying).redeem(&tracker).expect_err("the guest runs");
+    tracker.leave(cpu);
+    assert_eq!(pending.redeem(&tracker).unwrap().free_all(&frames, &memory), 0);
+    assert_eq!(frames.vm_pages(&memory, VM).shared, 1);
+    let mut dying = DyingList::new();
+    frames.drop_mapping(&mut dying, page, 0, owner(0)).unwrap();
+    assert_eq!(free_list(&frames, &memory, dying), 1);
+    assert_eq!(frames.pages_in(NodeId(0), PageState::Free), 511, "a page of links is kept");
+    assert_counts_agree(&frames);
+}
+
+#[test]
+fn back_maps_need_memory_of_their_node() {
+    let (memory, frames) = small_machine(&[2]);
+    let page = frames.alloc(NodeId(0), 0, PageUse::Shared).unwrap().settle();
+    let rest: Vec<_> = core::iter::from_fn(|| frames.alloc(NodeId(0), 0, MONITOR)).collect();
+    frames.attach_shared(&memory, page, owner(0)).unwrap();
+    assert_eq!(frames.attach_shared(&memory, page, owner(1)), Err(FrameError::TooManyReferences(page)));
+    rest.into_iter().for_each(|frame| frames.free(frame));
+    for n in 1..300 {
+        frames.attach_shared(&memory, page, owner(n)).unwrap();
+    }
+    assert_eq!(frames.pages_in(NodeId(0), PageState::Monitor), 2);
+    let mut dying = DyingList::new();
+    (0..300).for_each(|n| assert_eq!(frames.drop_mapping(&mut dying, page, 0, owner(n)), Ok(false)));
+    assert_eq!(free_list(&frames, &memory, dying), 0);
+    assert_eq!((frames.pages_in(NodeId(0), PageState::Monitor), frames.release_hold(page)), (1, Ok(true)));
     assert_counts_agree(&frames);
 }
 
 #[test]
 fn long_lists_are_freed_in_steps() {
-    let (_, frames) = small_machine(&[2]);
+    let (memory, frames) = small_machine(&[2]);
     let (mut dying, mut more) = (DyingList::new(), DyingList::new());
     for n in 0..10 {
         let page = frames.alloc(NodeId(0), 0, private(n)).unwrap().settle();
@@ -209,7 +271,7 @@ fn long_lists_are_freed_in_steps() {
     let mut left = PendingShootdown::new(tracker.retire(), dying).redeem(&tracker).ok();
     let mut steps = 0;
     while let Some(list) = left {
-        left = list.free_some(&frames, 3);
+        left = list.free_some(&frames, &memory, 3);
         steps += 1;
     }
     assert_eq!(steps, 4);
@@ -230,14 +292,14 @@ fn a_pool_falls_back_in_the_given_order() {
 
 #[test]
 fn wrong_claims_are_refused() {
-    let (_, frames) = small_machine(&[2]);
+    let (memory, frames) = small_machine(&[2]);
     assert!(frames.alloc(NodeId(9), 0, MONITOR).is_none());
     assert!(frames.alloc(NodeId(0), 10, MONITOR).is_none());
     assert!(frames.alloc(NodeId(0), 0, PageUse::Monitor { vm: Some(VmId(u16::MAX)) }).is_none(), "no such VM");
     let page = frames.alloc(NodeId(0), 0, MONITOR).unwrap().settle();
     let wrong = FrameError::WrongState { mfn: page, state: PageState::Monitor, order: 0 };
     assert_eq!(frames.retake_monitor(page, 1).unwrap_err(), wrong);
-    assert_eq!(frames.attach_shared(page, owner(0)), Err(wrong));
+    assert_eq!(frames.attach_shared(&memory, page, owner(0)), Err(wrong));
     frames.free(frames.retake_monitor(page, 0).unwrap());
     assert!(frames.retake_monitor(page, 0).is_err(), "it is free now");
 }

@@ -23,6 +23,62 @@ impl NodeTable {
         })
     }
 
+    /// Another machine page backs `gfn`: its leaf, if there is one, names that from now on; with `make` there is one in any
+    /// case. A large leaf is split for it. `true` if a leaf changed: nobody may rely on it before a shootdown.
+    ///
+    /// # Errors
+    /// [`TableError::OutOfTables`] and others of [`NodeTable::install`]; the leaf is as it was then, and wrong: remove it.
+    #[inline]
+    pub fn exchange<M: MachineMemory>(
+        &mut self,
+        pool: &Pool<'_, M>,
+        gfn: Gfn,
+        mfn: Mfn,
+        rights: PteFlags,
+        make: bool,
+    ) -> Result<bool, TableError> {
+        let new = leaf(mfn, Level::BASE, rights)?;
+        let Some(table) = self.table_if_needed(pool, gfn, make)? else { return Ok(false) };
+        let slot = slot_at(table, gfn.index_in_large());
+        let old = Pte::from_raw(pool.memory.read_u64(slot));
+        if old != new && (make || old.is_valid()) {
+            pool.memory.write_u64(slot, new.raw());
+        }
+        Ok(old.is_valid() && old != new)
+    }
+
+    /// [`NodeTable::exchange`] where the block's table is the one used last; else `None`, with nothing changed.
+    #[inline(always)]
+    pub fn exchange_quickly<M: MachineMemory>(
+        &mut self,
+        memory: &M,
+        gfn: Gfn,
+        mfn: Mfn,
+        rights: PteFlags,
+    ) -> Option<bool> {
+        let table = self.recent_table_of(gfn)?;
+        let new = leaf(mfn, Level::BASE, rights).ok()?;
+        let slot = slot_at(table, gfn.index_in_large());
+        let old = Pte::from_raw(memory.read_u64(slot));
+        memory.write_u64(slot, new.raw());
+        Some(old.is_valid() && old != new)
+    }
+
+    /// The table of single pages for the block of `gfn`; without `make` only if there is one, or a large leaf.
+    #[inline]
+    fn table_if_needed<M: MachineMemory>(
+        &mut self,
+        pool: &Pool<'_, M>,
+        gfn: Gfn,
+        make: bool,
+    ) -> Result<Option<Mfn>, TableError> {
+        let is_needed = || {
+            let slot = self.find_large_slot(pool.memory, gfn);
+            slot.is_ok_and(|slot| Pte::from_raw(pool.memory.read_u64(slot)).is_valid())
+        };
+        if make || is_needed() { self.base_table(pool, gfn).map(Some) } else { Ok(None) }
+    }
+
     /// One large leaf becomes 512 single ones that say the same: no shootdown. Where there is no large leaf, nothing
     /// happens.
     ///

@@ -8,7 +8,8 @@
 //! # Key types
 //! - [`NodeTable`]: a table of one of the G-stage modes (Sv39x4, Sv48x4, Sv57x4). [`NodeTable::install`] is the fault
 //!   path: one compare and one store when the fault lies in the block of the last one. [`NodeTable::remove`],
-//!   [`NodeTable::weaken`], [`NodeTable::split`] and [`NodeTable::collapse`] are the rest of a leaf's life.
+//!   [`NodeTable::exchange`], [`NodeTable::weaken`], [`NodeTable::split`] and [`NodeTable::collapse`] are the rest of a
+//!   leaf's life.
 //! - [`Installed`], [`TableError`]: what came of it. On an error nothing has changed.
 //! - `testing::FakeMachine` (feature `testing`): harts whose TLBs keep all that they may keep, and that record every
 //!   fence, interrupt and entry.

@@ -191,9 +191,15 @@ impl NodeTable {
         outcome
     }
 
+    /// The table of single pages for the block of `gfn`, if that was used last.
+    #[inline(always)]
+    pub(crate) fn recent_table_of(&self, gfn: Gfn) -> Option<Mfn> {
+        (gfn.raw() / PAGES_PER_LARGE == self.recent_block).then_some(self.recent_table)
+    }
+
     /// The table of single pages for the block of `gfn`, made if need be.
     #[inline(always)]
-    fn base_table<M: MachineMemory>(&mut self, pool: &Pool<'_, M>, gfn: Gfn) -> Result<Mfn, TableError> {
+    pub(crate) fn base_table<M: MachineMemory>(&mut self, pool: &Pool<'_, M>, gfn: Gfn) -> Result<Mfn, TableError> {
         if gfn.raw() / PAGES_PER_LARGE == self.recent_block {
             return Ok(self.recent_table);
         }

@@ -114,13 +114,13 @@ impl<'a> FakeMachine<'a> {
     ///
     /// # Panics
     /// If that does not complete it, or a hart that is still inside can reach a page that was freed.
-    pub fn shoot_down(&mut self, pending: PendingShootdown) {
+    pub fn shoot_down<M: MachineMemory>(&mut self, memory: &M, pending: PendingShootdown) {
         for cpu in pending.targets(&self.tracker).iter() {
             self.events.push(Event::Kicked { cpu });
             self.leave(cpu);
         }
         let freeable = pending.redeem(&self.tracker).expect("all that were behind have left");
-        let pages = freeable.free_all(self.frames);
+        let pages = freeable.free_all(self.frames, memory);
         self.events.push(Event::Freed { pages });
         (0..self.harts.len() as u16).for_each(|cpu| self.check(CpuIndex(cpu)));
     }

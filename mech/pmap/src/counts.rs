@@ -11,9 +11,16 @@ use crate::{PageState, StateKind};
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct PmapCounts {
     by_kind: [u64; StateKind::COUNT],
-    by_node: Vec<u64>,
+    by_node: Vec<OnNode>,
     large: u64,
     tables: u64,
+}
+
+/// Guest pages that a node's pages back.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+struct OnNode {
+    all: u64,
+    shared: u64,
 }
 
 impl PmapCounts {
@@ -32,7 +39,13 @@ impl PmapCounts {
     /// Guest pages that machine pages of this node back (masters only, of replicated ones).
     #[must_use]
     pub fn on(&self, node: NodeId) -> u64 {
-        self.by_node.get(node.index()).copied().unwrap_or(0)
+        self.by_node.get(node.index()).map_or(0, |count| count.all)
+    }
+
+    /// Of these, the ones that are shared copy-on-write.
+    #[must_use]
+    pub fn shared_on(&self, node: NodeId) -> u64 {
+        self.by_node.get(node.index()).map_or(0, |count| count.shared)
     }
 
     /// Blocks backed by one 2 MiB page.
@@ -52,14 +65,37 @@ impl PmapCounts {
     pub(crate) fn change(&mut self, frames: &Frames, from: PageState, to: PageState, pages: u64) {
         self.by_kind[from.kind() as usize] -= pages;
         self.by_kind[to.kind() as usize] += pages;
-        if from.mfn() == to.mfn() {
+        if from.mfn() == to.mfn() && from.kind() == to.kind() {
             return;
         }
         if let Some(count) = self.node_of(frames, from) {
-            *count -= pages;
+            count.all -= pages;
+            count.shared -= if from.kind() == StateKind::Shared { pages } else { 0 };
         }
         if let Some(count) = self.node_of(frames, to) {
-            *count += pages;
+            count.all += pages;
+            count.shared += if to.kind() == StateKind::Shared { pages } else { 0 };
+        }
+    }
+
+    /// A shared page of node `to` backs a guest page in the place of another page.
+    #[inline(always)]
+    pub(crate) fn share(&mut self, from: NodeId, was_shared: bool, to: NodeId) {
+        if was_shared && from == to {
+            return;
+        }
+        self.by_kind[StateKind::Private as usize] -= u64::from(!was_shared);
+        self.by_kind[StateKind::Shared as usize] += u64::from(!was_shared);
+        if let Some(count) = self.by_node.get_mut(from.index()) {
+            count.all -= 1;
+            count.shared -= u64::from(was_shared);
+        }
+        if self.by_node.len() <= to.index() {
+            self.add_node(to);
+        }
+        if let Some(count) = self.by_node.get_mut(to.index()) {
+            count.all += 1;
+            count.shared += 1;
         }
     }
 
@@ -72,7 +108,7 @@ impl PmapCounts {
             self.add_node(node);
         }
         if let Some(count) = self.by_node.get_mut(node.index()) {
-            *count += 1;
+            count.all += 1;
         }
     }
 
@@ -86,11 +122,11 @@ impl PmapCounts {
 
     #[cold]
     fn add_node(&mut self, node: NodeId) {
-        self.by_node.resize(node.index() + 1, 0);
+        self.by_node.resize(node.index() + 1, OnNode::default());
     }
 
     #[inline(always)]
-    fn node_of(&mut self, frames: &Frames, state: PageState) -> Option<&mut u64> {
+    fn node_of(&mut self, frames: &Frames, state: PageState) -> Option<&mut OnNode> {
         let node = frames.map().node_of(state.mfn()?)?;
         if self.by_node.len() <= node.index() {
             self.add_node(node);

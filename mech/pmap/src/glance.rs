@@ -7,6 +7,24 @@ use crate::pmap::{slot_addr, write_slot};
 use crate::slot::Slot;
 use crate::{PageState, Pmap};
 
+/// Pages that devices used last. Only what [`Pmap::private_run`] would find; whatever changes a page or a block makes it
+/// forgotten first.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct RecentPages([(u64, Mfn); RECENT]);
+
+const RECENT: usize = 4;
+/// No guest page has this number.
+const NO_PAGE: u64 = u64::MAX;
+
+impl RecentPages {
+    pub(crate) const NONE: Self = Self([(NO_PAGE, Mfn::new(0)); RECENT]);
+
+    #[inline(always)]
+    pub(crate) const fn forget(&mut self, gfn: Gfn) {
+        self.0[gfn.raw() as usize % RECENT].0 = NO_PAGE;
+    }
+}
+
 /// What backs a guest page, at a glance.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Glance {
@@ -54,6 +72,19 @@ impl Pmap {
             }
             Glance::Vacant | Glance::Other => None,
         }
+    }
+
+    /// The machine page behind `gfn`, if [`Pmap::private_run`] finds one. Rings and indices are read over and over: a few
+    /// instructions for one of the pages asked for last.
+    #[inline(always)]
+    pub fn private_page<M: MachineMemory>(&mut self, memory: &M, gfn: Gfn) -> Option<Mfn> {
+        let (recent, page) = self.recent.0[gfn.raw() as usize % RECENT];
+        if recent == gfn.raw() {
+            return Some(page);
+        }
+        let (page, _) = self.private_run(memory, gfn)?;
+        self.recent.0[gfn.raw() as usize % RECENT] = (gfn.raw(), page);
+        Some(page)
     }
 
     /// Takes a zeroed page for `gfn`, which is [`Glance::Vacant`]: what allocating it and [`Pmap::populate_base`] would do,

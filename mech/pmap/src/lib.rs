@@ -43,3 +43,4 @@ pub use life::{Actions, Contents, Event, LeafChange, PageState, Refused, Rights,
 pub use mapping::Mapping;
 pub use pmap::{Pmap, PmapError, PopulateError};
 pub use release::Released;
+pub use share::Swap;

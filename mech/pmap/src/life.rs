@@ -15,7 +15,9 @@ pub enum PageState {
         mfn: Mfn,
         /// Devices at work on it: it cannot be taken away or moved.
         pins: u8,
-        /// Not written since [`Event::Watch`] (dirty tracking): the leaves are read-only until it is.
+        /// The leaves are read-only until [`Event::Write`]: it is not written since [`Event::Watch`] (dirty tracking), or it
+        /// has just taken the place of another page with the same contents, which some TLB may still know. Were it written
+        /// before the shootdown of that one has ended, one vCPU would see the new contents and another the old ones.
         watched: bool,
     },
     /// A machine page that others have too: read-only for all (Disco, "Copy-on-Write Disks").
@@ -90,21 +92,22 @@ pub enum Event {
     },
     /// Others map this page from now on.
     Share,
-    /// A write to a shared page: a copy of its own.
+    /// A write to a shared page: a copy of its own, to be written after its shootdown ([`Event::Write`]).
     BreakSharing {
         /// The copy.
         copy: Mfn,
     },
     /// A write to a shared page that nobody else has any more.
     TakeSole,
-    /// A copy for the readers on one more node.
+    /// A copy for the readers on one more node. A private page has been watched before, as for [`Event::Migrate`].
     Replicate {
         /// The node.
         node: NodeId,
     },
-    /// A write to a replicated page: only the master stays.
+    /// A write to a replicated page: only the master stays, to be written after its shootdown ([`Event::Write`]).
     Collapse,
-    /// Its contents move to another machine page.
+    /// Its contents move to another machine page. Nobody writes it meanwhile: it has been watched ([`Event::Watch`]), and the
+    /// shootdown of that has ended without a write.
     Migrate {
         /// The new page.
         to: Mfn,
@@ -115,7 +118,8 @@ pub enum Event {
     Unpin,
     /// Tell whether it is written from now on.
     Watch,
-    /// The guest wants to write it and is allowed to, but it is watched.
+    /// The guest wants to write it and is allowed to, but it is watched; all shootdowns of pages that it has replaced have
+    /// ended.
     Write,
     /// Its contents go to disk.
     PageOut {
@@ -198,6 +202,8 @@ pub enum Refused {
     Pinned,
     /// More pins than can be counted, or an unpin without a pin.
     PinCount,
+    /// Its contents are to be copied, and the guest may write to it.
+    NotWatched,
     /// The page moves to where it is.
     SamePage,
     /// The node has a copy already, or cannot be named (nodes 0 to 7 can).
@@ -283,12 +289,13 @@ pub const fn step(state: PageState, event: Event) -> Result<(PageState, Actions)
         },
         Event::Replicate { node } => replicate(state, node),
         Event::Collapse => match state {
-            Replicated { master, .. } => Ok((PageState::private(master), Actions { detach_replicas: true, ..REMOVE })),
+            Replicated { master, .. } => Ok((replacing(master), Actions { detach_replicas: true, ..REMOVE })),
             Absent | Zero | Private { .. } | Shared { .. } | PagedOut { .. } | Remote { .. } => impossible,
         },
         Event::Migrate { to } => match state {
             Private { pins: 1.., .. } => Err(Refused::Pinned),
-            Private { mfn, pins: 0, .. } => moved(mfn, to),
+            Private { watched: false, .. } => Err(Refused::NotWatched),
+            Private { mfn, pins: 0, watched: true } => moved(mfn, to),
             Absent | Zero | Shared { .. } | Replicated { .. } | PagedOut { .. } | Remote { .. } => impossible,
         },
         Event::Pin => change_pins(state, 1),
@@ -338,7 +345,12 @@ const fn moved(from: Mfn, to: Mfn) -> Result<(PageState, Actions), Refused> {
         return Err(Refused::SamePage);
     }
     let actions = Actions { contents: Contents::CopyFrom(from), detach: Some(from), ..REMOVE };
-    Ok((PageState::private(to), actions))
+    Ok((replacing(to), actions))
+}
+
+/// A page with the contents of another one that TLBs may still know: nobody may write it yet.
+const fn replacing(mfn: Mfn) -> PageState {
+    PageState::Private { mfn, pins: 0, watched: true }
 }
 
 const fn map_shared(state: PageState, mfn: Mfn) -> Result<(PageState, Actions), Refused> {
@@ -360,7 +372,8 @@ const fn replicate(state: PageState, node: NodeId) -> Result<(PageState, Actions
     let bit = 1 << node.0;
     match state {
         PageState::Private { pins: 1.., .. } => Err(Refused::Pinned),
-        PageState::Private { mfn, pins: 0, .. } => {
+        PageState::Private { watched: false, .. } => Err(Refused::NotWatched),
+        PageState::Private { mfn, pins: 0, watched: true } => {
             let actions = Actions { contents: Contents::CopyFrom(mfn), ..REMOVE };
             Ok((PageState::Replicated { master: mfn, nodes: bit }, actions))
         }

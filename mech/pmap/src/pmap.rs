@@ -6,6 +6,7 @@ use alloc::vec::Vec;
 use addr::{Gfn, MachineAddr, Mfn, PAGES_PER_LARGE, PageSize, VmId};
 use frames::{Clean, Frame, FrameError, Frames, MachineMemory, PageOwner, Pool};
 
+use crate::glance::RecentPages;
 use crate::slot::{Block, BlockWord, Slot};
 use crate::{Event, Mapping, PageState, PmapCounts, Refused, step};
 
@@ -21,6 +22,8 @@ pub enum PmapError {
     Refused(Refused),
     /// No page for a table of slots.
     OutOfTables,
+    /// No page for a copy.
+    OutOfMemory,
     /// The block is one large page: split it first.
     IsLarge {
         /// Its first guest page.
@@ -67,6 +70,7 @@ pub struct Pmap {
     first_block: u64,
     pub(crate) blocks: Vec<BlockWord>,
     pub(crate) counts: PmapCounts,
+    pub(crate) recent: RecentPages,
 }
 
 impl Pmap {
@@ -79,7 +83,8 @@ impl Pmap {
         let first_block = base.large_base().raw();
         let blocks = (last.large_base().raw() - first_block) / PAGES_PER_LARGE + 1;
         let blocks = vec![BlockWord::ABSENT; usize::try_from(blocks).map_err(|_| PmapError::BadRange)?];
-        Ok(Self { vm, base, pages, first_block, blocks, counts: PmapCounts::new(pages) })
+        let (counts, recent) = (PmapCounts::new(pages), RecentPages::NONE);
+        Ok(Self { vm, base, pages, first_block, blocks, counts, recent })
     }
 
     /// Whose it is.
@@ -314,6 +319,7 @@ impl Pmap {
                 let old = read_slot(memory, mfn, index);
                 let (new, actions) = step(old, event)?;
                 write_slot(memory, mfn, index, new);
+                self.recent.forget(gfn);
                 self.counts.change(frames, old, new, 1);
                 let used = used + u16::from(!is_absent(new)) - u16::from(!is_absent(old));
                 self.set_block(gfn, Block::Table { mfn, used });
@@ -370,6 +376,7 @@ impl Pmap {
     /// Sets the block of a page that [`Pmap::block`] found.
     #[inline]
     pub(crate) fn set_block(&mut self, gfn: Gfn, block: Block) {
+        self.recent = RecentPages::NONE;
         let number = self.block_number(gfn);
         if let Some(word) = self.blocks.get_mut(number) {
             *word = BlockWord::pack(block);

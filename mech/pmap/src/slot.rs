@@ -46,12 +46,31 @@ impl Slot {
         })
     }
 
+    /// A shared page that no device uses.
+    #[inline(always)]
+    pub(crate) const fn shared(mfn: Mfn) -> Self {
+        Self(StateKind::Shared as u64 | mfn.raw() << PAYLOAD_SHIFT)
+    }
+
     /// The machine page of a private page that nobody watches: the quick question of every access by a device.
     #[inline]
     pub(crate) const fn private_page(self) -> Option<Mfn> {
         const PRIVATE: u64 = StateKind::Private as u64;
         if self.0 & (KIND_MASK | WATCHED) == PRIVATE {
             Some(Mfn::new(self.0 >> PAYLOAD_SHIFT & MFN_MASK))
+        } else {
+            None
+        }
+    }
+
+    /// The machine page of a private or shared page that no device uses, and whether it is shared.
+    #[inline(always)]
+    pub(crate) const fn replaceable_page(self) -> Option<(Mfn, bool)> {
+        const PRIVATE: u64 = StateKind::Private as u64;
+        const SHARED: u64 = StateKind::Shared as u64;
+        let kind = self.0 & KIND_MASK;
+        if (kind == PRIVATE || kind == SHARED) && self.0 >> PINS_SHIFT == 0 {
+            Some((Mfn::new(self.0 >> PAYLOAD_SHIFT & MFN_MASK), kind == SHARED))
         } else {
             None
         }
@@ -175,6 +194,15 @@ mod tests {
                 _ => None,
             };
             prop_assert_eq!(Slot::pack(state).private_page(), private);
+            let replaceable = match state {
+                PageState::Private { mfn, pins: 0, .. } => Some((mfn, false)),
+                PageState::Shared { mfn, pins: 0 } => Some((mfn, true)),
+                _ => None,
+            };
+            prop_assert_eq!(Slot::pack(state).replaceable_page(), replaceable);
+            if let PageState::Shared { mfn, pins: 0 } = state {
+                prop_assert_eq!(Slot::pack(state), Slot::shared(mfn));
+            }
             prop_assert_eq!(BlockWord::pack(Block::Whole(state)).unpack(), Block::Whole(state));
         }
 

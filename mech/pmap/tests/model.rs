@@ -142,7 +142,7 @@ impl Bench<'_> {
             released += done.pages;
             pinned += done.pinned;
             next = done.next;
-            free(self.pool.frames, dying);
+            free(self.pool.frames, self.pool.memory, dying);
         }
         let touched: Vec<u64> =
             if start < end { self.model.range(start..end).map(|(gfn, _)| *gfn).collect() } else { vec![] };
@@ -215,10 +215,10 @@ impl Bench<'_> {
     }
 }
 
-fn free(frames: &Frames, dying: DyingList) {
+fn free(frames: &Frames, memory: &FakeMemory, dying: DyingList) {
     let tracker = ShootdownTracker::new(1);
     let pending = PendingShootdown::new(tracker.retire(), dying);
-    pending.redeem(&tracker).expect("nobody runs").free_all(frames);
+    pending.redeem(&tracker).expect("nobody runs").free_all(frames, memory);
 }
 
 proptest! {
@@ -244,7 +244,7 @@ proptest! {
         bench.check();
         let left: Vec<_> = NODES.iter().map(|node| frames.counts(*node)).collect();
         prop_assert_eq!(left, all, "no page is lost, tables included");
-        prop_assert!(frames.vm_pages(VM).is_empty());
+        prop_assert!(frames.vm_pages(&memory, VM).is_empty());
     }
 }
 
@@ -259,7 +259,7 @@ fn a_page_given_back_and_taken_again_makes_the_block_whole() {
     let hole = Gfn::new(0x80007);
     let mut dying = DyingList::new();
     assert_eq!(pmap.release(&pool, hole, 1, &mut dying).unwrap().pages, 1);
-    free(&frames, dying);
+    free(&frames, &memory, dying);
     assert_eq!(pmap.collapse(&pool, first), Err(PmapError::NotLarge { gfn: first }));
     let same = Mfn::new(mapping.state.mfn().unwrap().raw() + 7);
     // The page went on top of the node's stack, and comes from there.

@@ -148,12 +148,31 @@ impl Cache {
         }
     }
 
-    /// Gives up to `wanted` pages back, those first that were not used since the hand came by. Returns how many: at
-    /// least one if any may go.
+    /// Gives up to `wanted` pages that no guest maps back, those first that were not used since the hand came by. Returns
+    /// how many: at least one if any may go.
     pub fn reclaim(&mut self, wanted: u64, pages: &dyn PageStore) -> u64 {
-        let (mut freed, mut scan) = (0, Scan::default());
+        self.give_up(wanted, pages, &mut Scan::default())
+    }
+
+    /// Makes room for up to `wanted` more pages. The same, but if guests map all that the hand comes by, the cache lets go
+    /// of one of those: memory is not gained by it.
+    pub fn make_room(&mut self, wanted: u64, pages: &dyn PageStore) -> u64 {
+        let mut scan = Scan::default();
+        let freed = self.give_up(wanted, pages, &mut scan);
+        match scan.mapped.filter(|_| freed == 0).and_then(|block| self.remove(block)) {
+            Some(page) => {
+                pages.free(page);
+                1
+            }
+            None => freed,
+        }
+    }
+
+    fn give_up(&mut self, wanted: u64, pages: &dyn PageStore, scan: &mut Scan) -> u64 {
+        let mut freed = 0;
         while freed < wanted {
-            let Some(victim) = self.next_victim(&mut scan).or(scan.fallback.take_if(|_| freed == 0)) else { break };
+            let victim = self.next_victim(scan, pages);
+            let Some(victim) = victim.or(scan.fallback.take_if(|_| freed == 0)) else { break };
             if let Some(page) = self.remove(victim) {
                 pages.free(page);
                 freed += 1;
@@ -163,7 +182,7 @@ impl Cache {
     }
 
     /// Moves the hand to the next block that may go; clears the marks on the way.
-    fn next_victim(&mut self, scan: &mut Scan) -> Option<u64> {
+    fn next_victim(&mut self, scan: &mut Scan, pages: &dyn PageStore) -> Option<u64> {
         while scan.looked_at < MAX_SCAN && self.pages > 0 {
             scan.looked_at += 1;
             let Some(mut range) = self.index.range_from(self.hand) else {
@@ -177,6 +196,10 @@ impl Cache {
             };
             self.hand = block + 1;
             if slot.is_loading || slot.pins > 0 {
+                continue;
+            }
+            if pages.is_mapped(slot.page) {
+                scan.mapped.get_or_insert(block);
                 continue;
             }
             if !slot.is_referenced {
@@ -198,4 +221,6 @@ struct Scan {
     looked_at: u32,
     /// The first block that may go but was used lately.
     fallback: Option<u64>,
+    /// The first block that guests map.
+    mapped: Option<u64>,
 }

@@ -16,8 +16,12 @@ pub trait PageStore {
     /// A page, preferably of `node`. Its contents are arbitrary.
     fn alloc(&self, node: NodeId) -> Option<Mfn>;
 
-    /// Gives a page of [`PageStore::alloc`] back.
+    /// Gives a page of [`PageStore::alloc`] back. If guests map it, they keep it, and it is free when the last of them lets
+    /// go of it.
     fn free(&self, page: Mfn);
+
+    /// Does a guest map the page, or may a TLB still know that one did? Such a page is not written any more.
+    fn is_mapped(&self, page: Mfn) -> bool;
 
     /// The node that a page of [`PageStore::alloc`] belongs to: not always the preferred one.
     fn node_of(&self, page: Mfn) -> NodeId;
@@ -48,6 +52,10 @@ pub trait GuestCopy {
     /// # Errors
     /// [`BadGuestMemory`] when the guest has no such memory.
     fn write(&self, dst: GuestPhysAddr, data: &[u8]) -> Result<(), BadGuestMemory>;
+
+    /// Lets the machine page stand for the guest page at `dst`, until the guest writes to it. `false`: it cannot, and
+    /// nothing has changed.
+    fn map(&self, dst: GuestPhysAddr, page: Mfn) -> bool;
 }
 
 /// A request names memory that the guest does not have.

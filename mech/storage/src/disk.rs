@@ -274,9 +274,16 @@ impl SharedDisk {
         self.wake_stalled();
     }
 
-    /// Gives up to `wanted` cached pages back because the machine needs memory. Returns how many.
+    /// Gives up to `wanted` cached pages back that no guest maps, because the machine needs memory. Returns how many.
     pub fn reclaim(&mut self, wanted: u64, pages: &dyn PageStore) -> u64 {
         let freed = self.cache.reclaim(wanted, pages);
+        self.metrics.reclaimed += freed;
+        freed
+    }
+
+    /// The same to stay within the bound of the cache: pages that guests map may go, too.
+    pub(crate) fn make_room(&mut self, wanted: u64, pages: &dyn PageStore) -> u64 {
+        let freed = self.cache.make_room(wanted, pages);
         self.metrics.reclaimed += freed;
         freed
     }

@@ -18,6 +18,8 @@
 //!   disk are never under way together. After it has failed, the cache has forgotten the blocks.
 //! - An error of the machine's disk reaches only requests that need the failing block; a read that failed with others
 //!   merged in front of it is tried again alone.
+//! - A block that a guest reads whole into one of its pages is not copied: its page stands for the guest's, read-only,
+//!   until the guest writes to it. A page that guests map is never written again; a block that changes gets another.
 //! - No page left: the request that needs one fails with [`Status::NoSpace`], nobody else.
 //!
 //! # What it refuses
@@ -25,8 +27,7 @@
 //! the guest does not have: an I/O error to that guest. A second mounter of what somebody writes persistently.
 //!
 //! # Limits
-//! Reads of whole blocks of 4 KiB only: one bad sector makes its block unreadable. Cached pages are copied to guests,
-//! not yet mapped into them. Disks beyond 16 TiB are cut.
+//! Reads of whole blocks of 4 KiB only: one bad sector makes its block unreadable. Disks beyond 16 TiB are cut.
 //!
 //! # Locking
 //! None inside; one lock per [`SharedDisk`]. No call does unbounded work: long requests come back as

@@ -11,6 +11,12 @@ pub struct DiskMetrics {
     pub joins: u64,
     /// Blocks served from private pages.
     pub private_reads: u64,
+    /// Bytes of reads that were served by mapping a page of the cache, or a private one.
+    pub mapped_bytes: u64,
+    /// Bytes of reads that were copied because the request or its buffer is not aligned to a page.
+    pub unaligned_bytes: u64,
+    /// Bytes of reads that were copied because the guest's page could not be replaced.
+    pub refused_bytes: u64,
     /// Read operations of the machine's disk.
     pub io_reads: u64,
     /// Blocks that they read, those ahead included.

@@ -97,7 +97,7 @@ impl Overlay {
     ) -> Result<Mfn, NoRoom> {
         let view = self.view(block);
         if let Some(page) = view.page {
-            return Ok(page);
+            return self.own_page(block, mask, page, pages, node);
         }
         if self.charge() >= self.limit {
             return Err(NoRoom);
@@ -116,6 +116,30 @@ impl Overlay {
         Ok(page)
     }
 
+    /// `page`, of `block`, or another in its place if guests map it: they keep what they have read.
+    fn own_page(
+        &mut self,
+        block: u64,
+        mask: SectorMask,
+        page: Mfn,
+        pages: &dyn PageStore,
+        node: NodeId,
+    ) -> Result<Mfn, NoRoom> {
+        if !pages.is_mapped(page) {
+            return Ok(page);
+        }
+        let own = pages.alloc(node).ok_or(NoRoom)?;
+        let valid = if mask == SectorMask::MAX {
+            0
+        } else {
+            pages.copy(own.addr(), page.addr(), SECTORS_PER_BLOCK * SECTOR);
+            self.view(block).valid
+        };
+        pages.free(page);
+        self.set(block, View { page: Some(own), valid });
+        Ok(own)
+    }
+
     /// Sectors `mask` of the page of `block` hold what was written.
     pub fn written(&mut self, block: u64, mask: SectorMask) {
         let view = self.view(block);
@@ -131,6 +155,7 @@ impl Overlay {
         }
         match view.page {
             Some(page) => {
+                let page = self.own_page(block, mask, page, pages, pages.node_of(page))?;
                 for sector in (0..SECTORS_PER_BLOCK).filter(|sector| mask >> sector & 1 != 0) {
                     pages.zero(sector_addr(page, sector), SECTOR);
                 }

@@ -12,7 +12,7 @@ use crate::contract::{
 use crate::disk::{SharedDisk, Stop};
 use crate::mount::Backing;
 use crate::ops::{OpId, Work, token};
-use crate::overlay::{View, sector_addr};
+use crate::overlay::{SectorMask, View, sector_addr};
 use crate::request::{Job, Kind, Portion, Status};
 
 /// Work that one call does at most: 1 MiB of copying. A longer request comes back for more.
@@ -86,7 +86,7 @@ impl SharedDisk {
         if job.left == 0 { Stop::End(Status::Ok) } else { Stop::Again }
     }
 
-    /// Copies one block's portion to the guest; returns its sectors.
+    /// Maps or copies one block's portion into the guest; returns its sectors.
     #[inline]
     fn read_block(
         &mut self,
@@ -100,6 +100,11 @@ impl SharedDisk {
         let wanted = portion.mask();
         if private.valid & wanted == wanted {
             self.metrics.private_reads += 1;
+            if let Some(page) = private.page
+                && self.map_block(job, portion, page, segments, guest)
+            {
+                return Ok(portion.count);
+            }
             let copied = match private.page {
                 Some(page) => {
                     job.cursor.fill(segments, guest, sector_addr(page, portion.offset), portion.count * SECTOR)
@@ -112,8 +117,35 @@ impl SharedDisk {
         if private.valid & wanted != 0 {
             return copy_mixed(job, portion, private, base, segments, guest);
         }
+        if self.map_block(job, portion, base, segments, guest) {
+            return Ok(portion.count);
+        }
         let copied = job.cursor.fill(segments, guest, sector_addr(base, portion.offset), portion.count * SECTOR);
         copied.map(|()| portion.count).map_err(|_| Stop::End(Status::IoError))
+    }
+
+    /// Lets the guest have the page itself, if the request wants all of it in one page of its own.
+    #[inline]
+    fn map_block(
+        &mut self,
+        job: &mut Job,
+        portion: Portion,
+        page: Mfn,
+        segments: &dyn Segments,
+        guest: &dyn GuestCopy,
+    ) -> bool {
+        let whole = if portion.mask() == SectorMask::MAX { job.cursor.whole_page(segments) } else { None };
+        let Some(dst) = whole else {
+            self.metrics.unaligned_bytes += portion.count * SECTOR;
+            return false;
+        };
+        if !guest.map(dst, page) {
+            self.metrics.refused_bytes += BLOCK;
+            return false;
+        }
+        job.cursor.skip_page();
+        self.metrics.mapped_bytes += BLOCK;
+        true
     }
 
     fn private_view(&self, job: &Job, block: u64) -> View {
@@ -223,7 +255,7 @@ impl SharedDisk {
     fn take_pages(&mut self, count: u64, ctx: &mut Context<'_>) -> ArrayVec<Mfn, MAX_OP_BLOCKS> {
         let missing = count.saturating_sub(self.cache.room());
         if missing > 0 {
-            self.reclaim(missing, ctx.pages);
+            self.make_room(missing, ctx.pages);
         }
         // A cache full of blocks in use may exceed its bound by a block for each operation.
         let allowed = count.min(self.cache.room().max(1));

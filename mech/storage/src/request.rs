@@ -3,7 +3,7 @@
 use addr::{GuestPhysAddr, MachineAddr};
 use slotmap::{Key, KeyData, new_key_type};
 
-use crate::contract::{BadGuestMemory, GuestCopy, SECTOR, SECTORS_PER_BLOCK, Segments};
+use crate::contract::{BLOCK, BadGuestMemory, GuestCopy, SECTOR, SECTORS_PER_BLOCK, Segments};
 use crate::overlay::{SectorMask, mask};
 
 /// What a guest wants of its virtual disk.
@@ -163,6 +163,28 @@ pub(crate) struct Cursor {
 }
 
 impl Cursor {
+    /// Where the next block of data goes, if that is one page.
+    #[inline]
+    pub fn whole_page(&mut self, segments: &dyn Segments) -> Option<GuestPhysAddr> {
+        let (start, size) = loop {
+            let (start, size) = segments.segment(self.segment)?;
+            if self.offset < size {
+                break (start, size);
+            }
+            self.segment += 1;
+            self.offset = 0;
+        };
+        let addr = start.checked_add(u64::from(self.offset))?;
+        (addr.page_offset() == 0 && u64::from(size - self.offset) >= BLOCK).then_some(addr)
+    }
+
+    /// The page of [`Cursor::whole_page`] is done.
+    #[inline]
+    pub const fn skip_page(&mut self) {
+        // It lies in the segment, so this cannot wrap.
+        self.offset += BLOCK as u32;
+    }
+
     /// Copies `len` bytes from `src`, inside one page, to the guest.
     #[inline]
     pub fn fill(

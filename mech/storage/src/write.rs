@@ -294,8 +294,9 @@ impl SharedDisk {
             let surplus = match (is_ok, self.cache.peek(at.block)) {
                 (true, lookup) if at.mask() == SectorMask::MAX => self.keep_written(at.block, *page, lookup, pages),
                 (true, Lookup::Present(cached)) => {
-                    let len = at.count * SECTOR;
-                    pages.copy(sector_addr(cached, at.offset), sector_addr(*page, at.offset), len);
+                    if let Some(own) = self.own_page(at.block, cached, pages) {
+                        pages.copy(sector_addr(own, at.offset), sector_addr(*page, at.offset), at.count * SECTOR);
+                    }
                     Some(*page)
                 }
                 (true, _) => Some(*page),
@@ -315,7 +316,7 @@ impl SharedDisk {
 
     /// A staging page that holds a whole block becomes the cached one. Returns the page that is not needed.
     fn keep_written(&mut self, block: u64, page: Mfn, lookup: Lookup, pages: &dyn PageStore) -> Option<Mfn> {
-        if lookup == Lookup::Absent && self.cache.room() == 0 && self.reclaim(1, pages) == 0 {
+        if lookup == Lookup::Absent && self.cache.room() == 0 && self.make_room(1, pages) == 0 {
             return Some(page);
         }
         self.cache.replace(block, page, pages.node_of(page))
@@ -327,12 +328,31 @@ impl SharedDisk {
         while left > 0 {
             if !is_ok {
                 self.drop_block(at.block, pages);
-            } else if let Lookup::Present(cached) = self.cache.peek(at.block) {
-                pages.zero(sector_addr(cached, at.offset), at.count * SECTOR);
+            } else if let Lookup::Present(cached) = self.cache.peek(at.block)
+                && let Some(own) = self.own_page(at.block, cached, pages)
+            {
+                pages.zero(sector_addr(own, at.offset), at.count * SECTOR);
             }
             left -= at.count;
             at = Portion { block: at.block + 1, offset: 0, count: left.min(SECTORS_PER_BLOCK) };
         }
+    }
+
+    /// The cached page of `block` to write to: another one in its place if guests map it, who keep what they have read.
+    /// `None` if there is no page for that; the block is forgotten then.
+    fn own_page(&mut self, block: u64, cached: Mfn, pages: &dyn PageStore) -> Option<Mfn> {
+        if !pages.is_mapped(cached) {
+            return Some(cached);
+        }
+        let own = pages.alloc(pages.node_of(cached));
+        match own {
+            Some(own) => {
+                pages.copy(own.addr(), cached.addr(), SECTORS_PER_BLOCK * SECTOR);
+                self.cache.replace(block, own, pages.node_of(own)).into_iter().for_each(|page| pages.free(page));
+            }
+            None => self.drop_block(block, pages),
+        }
+        own
     }
 
     fn drop_block(&mut self, block: u64, pages: &dyn PageStore) {

@@ -131,6 +131,13 @@ impl ShootdownTracker {
         (0..self.harts.len()).all(|cpu| self.has_passed(cpu, token.generation))
     }
 
+    /// The same for a generation that was noted earlier. A hart that is entering counts as behind until it has fenced, so
+    /// an answer of `false` may have been `true` before.
+    #[must_use]
+    pub fn all_passed(&self, generation: TlbGeneration) -> bool {
+        (0..self.harts.len()).all(|cpu| self.has_passed(cpu, generation))
+    }
+
     /// The newest generation.
     #[must_use]
     pub fn current(&self) -> TlbGeneration {

@@ -128,6 +128,7 @@ pub(super) fn machine_stats() -> Reply {
         now_ticks,
         harts: hart::all().iter().map(|hart| hart_stats(hart, now_ticks)).collect(),
         nodes: nodes().map(node_stats).collect(),
+        disks: machine::disks::stats(),
         monitor: nodes().flat_map(monitor_memory).collect(),
     })
 }
@@ -163,13 +164,15 @@ fn exits_on(hart: &hart::Hart) -> ExitCounts {
 
 fn node_stats(node: NodeId) -> NodeStats {
     let frames = memory::frames();
-    let counts = frames.counts(node);
+    let (counts, sharing) = (frames.counts(node), frames.sharing(node));
     NodeStats {
         node,
         total_bytes: counts.total() * BASE_PAGE,
         free_bytes: counts.get(PageState::Free) * BASE_PAGE,
         free_large_blocks: frames.free_large_blocks(node),
         disk_cache_bytes: machine::disks::cache_bytes(node),
+        shared_bytes: sharing.mapped_pages * BASE_PAGE,
+        sharing_bytes: sharing.guest_pages * BASE_PAGE,
     }
 }
 
@@ -178,9 +181,9 @@ fn monitor_memory(node: NodeId) -> Vec<MonitorMemory> {
     let is_home = node == HOME_NODE;
     let heap = machine::heap::bytes();
     let heap_frames = if is_home { heap.from_frames } else { 0 };
-    // The disk cache is told by node, and is nobody's own. What is left: tables, stacks, modified blocks of VMs' disks.
+    // Pages of disks are shared ones, not the monitor's. What is left: tables, stacks, back-maps.
     let pages = memory::frames().counts(node).get(PageState::Monitor) * BASE_PAGE;
-    let tables = pages.saturating_sub(heap_frames).saturating_sub(machine::disks::cache_bytes(node));
+    let tables = pages.saturating_sub(heap_frames);
     let mut found = alloc::vec![
         (MonitorMemoryKind::Image, (parts.rodata_end - parts.start).next_multiple_of(BASE_PAGE)),
         (MonitorMemoryKind::Memmap, memory::memmap_bytes(node)),
@@ -198,7 +201,7 @@ pub(super) fn vm_stats(name: &Name) -> Result<Reply, ControlError> {
     let mut registry = registry::lock();
     let record = registry.find(name)?;
     let life = record.life.as_ref();
-    let Totals { traffic, pages_returned } = record.totals();
+    let Totals { traffic, pages_returned, pages_shared: (pages_mapped, pages_unshared) } = record.totals();
     Ok(Reply::VmStats(VmStats {
         name: name.clone(),
         id: record.id,
@@ -210,6 +213,8 @@ pub(super) fn vm_stats(name: &Name) -> Result<Reply, ControlError> {
         net_sent_bytes: traffic.net_sent_bytes,
         net_received_bytes: traffic.net_received_bytes,
         pages_returned,
+        pages_mapped,
+        pages_unshared,
     }))
 }
 

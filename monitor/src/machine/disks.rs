@@ -15,8 +15,9 @@ use alloc::{
     sync::Weak,
     vec::Vec,
 };
-use control::{ControlError, DeviceInfo, DiskInfo, DiskMode, DiskSpec, EventKind, Name, VmSpec};
-use device::GuestMemory;
+use control::{ControlError, DeviceInfo, DiskInfo, DiskMode, DiskSpec, DiskStats, EventKind, Name, VmSpec};
+use core::cell::Cell;
+use device::{GuestMemory, PageMap};
 use frames::PageUse;
 use machine_io::{IoError, SECTOR_BYTES, Segment};
 use rv::csr;
@@ -86,7 +87,7 @@ fn placeholder(index: usize) -> Unit {
 /// Reads during boot, waiting at most two seconds.
 fn read_now(index: usize, sector: u64, buf: &mut [u8]) -> bool {
     const PATIENCE_S: u64 = 2;
-    let Some(page) = super::memory::take_monitor_page(HOME_NODE) else { return false };
+    let Some(page) = MachinePages.alloc(HOME_NODE) else { return false };
     let mut is_ok = true;
     for (step, chunk) in buf.chunks_mut(BASE_PAGE as usize).enumerate() {
         let piece = Piece { addr: page.addr(), bytes: chunk.len() as u32 };
@@ -107,20 +108,23 @@ fn read_now(index: usize, sector: u64, buf: &mut [u8]) -> bool {
     is_ok
 }
 
-/// Pages of caches and overlays.
+/// Pages of caches and overlays: shared ones, of which the disk holds the first reference and guests may have more.
 struct MachinePages;
 
 impl PageStore for MachinePages {
     fn alloc(&self, node: NodeId) -> Option<Mfn> {
-        let to = PageUse::Monitor { vm: None };
-        nearest(node).iter().find_map(|node| frames().alloc(*node, 0, to)).map(frames::Frame::settle)
+        let mut nodes = nearest(node).iter();
+        nodes.find_map(|node| frames().alloc(*node, 0, PageUse::Shared)).map(frames::Frame::settle)
     }
 
     fn free(&self, page: Mfn) {
-        match frames().retake_monitor(page, 0) {
-            Ok(frame) => frames().free(frame),
-            Err(why) => log::error!("a page of the disk cache is not one: {why}"),
+        if let Err(why) = frames().release_hold(page) {
+            log::error!("a page of the disk cache is not one: {why}");
         }
+    }
+
+    fn is_mapped(&self, page: Mfn) -> bool {
+        !frames().is_held_alone(page)
     }
 
     fn node_of(&self, page: Mfn) -> NodeId {
@@ -167,7 +171,7 @@ impl DiskIo for Driver {
     #[expect(unsafe_code)]
     fn submit_read(&mut self, sector: u64, pieces: &[Piece], token: IoToken) -> Result<(), IoRefused> {
         // UNSAFETY and SAFETY: `storage` reads into pages of its cache that nobody looks at until `on_io_complete`;
-        // they belong to it since `PageStore::alloc` and are mapped into no guest.
+        // they belong to it since `PageStore::alloc` and are mapped into no guest before that.
         self.with(pieces, |disk, segments| unsafe { disk.submit_read(token.0, sector, segments) })
     }
 
@@ -181,19 +185,44 @@ impl DiskIo for Driver {
 }
 
 /// A guest's memory as `storage` wants it.
-struct Guest<'a>(&'a dyn GuestMemory);
+struct Guest<'a> {
+    memory: &'a dyn GuestMemory,
+    /// Pages were mapped that other vCPUs may not see yet.
+    is_unsettled: Cell<bool>,
+}
+
+impl<'a> Guest<'a> {
+    const fn new(memory: &'a dyn GuestMemory) -> Self {
+        Self { memory, is_unsettled: Cell::new(false) }
+    }
+
+    /// Makes what was mapped visible to all vCPUs: before the guest hears of it, and without the disk's lock.
+    fn settle(self) {
+        if self.is_unsettled.get() {
+            self.memory.settle_maps();
+        }
+    }
+}
 
 impl GuestCopy for Guest<'_> {
     fn copy_from_machine(&self, dst: GuestPhysAddr, src: MachineAddr, len: u64) -> Result<(), BadGuestMemory> {
-        self.0.copy_from_machine(dst, src, len).map_err(|_| BadGuestMemory)
+        self.memory.copy_from_machine(dst, src, len).map_err(|_| BadGuestMemory)
     }
 
     fn copy_to_machine(&self, dst: MachineAddr, src: GuestPhysAddr, len: u64) -> Result<(), BadGuestMemory> {
-        self.0.copy_to_machine(dst, src, len).map_err(|_| BadGuestMemory)
+        self.memory.copy_to_machine(dst, src, len).map_err(|_| BadGuestMemory)
     }
 
     fn write(&self, dst: GuestPhysAddr, data: &[u8]) -> Result<(), BadGuestMemory> {
-        self.0.write(dst, data).map_err(|_| BadGuestMemory)
+        self.memory.write(dst, data).map_err(|_| BadGuestMemory)
+    }
+
+    fn map(&self, dst: GuestPhysAddr, page: Mfn) -> bool {
+        let outcome = self.memory.map_page(dst, page);
+        if outcome == PageMap::Unsettled {
+            self.is_unsettled.set(true);
+        }
+        outcome != PageMap::Refused
     }
 }
 
@@ -265,9 +294,14 @@ impl View {
         let node = crate::boot::this_hart().map_or(HOME_NODE, |hart| hart.node);
         let mut driver = Driver { index: self.unit };
         let mut context = Context { pages: &MachinePages, io: &mut driver, node };
-        let mut shared = self.unit().shared.lock();
-        let outcome = shared.submit(self.mount, tag.raw(), request, &Guest(memory), &mut context);
-        (outcome, shared.has_ready())
+        let guest = Guest::new(memory);
+        let answer = {
+            let mut shared = self.unit().shared.lock();
+            let outcome = shared.submit(self.mount, tag.raw(), request, &guest, &mut context);
+            (outcome, shared.has_ready())
+        };
+        guest.settle();
+        answer
     }
 
     /// Forgets the requests under way. Says whether there is work for [`pump`].
@@ -343,12 +377,26 @@ pub fn pump(index: usize) {
 fn resume(index: usize, ready: Ready, vm: &Vm, slot: usize) {
     let mut driver = Driver { index };
     let mut context = Context { pages: &MachinePages, io: &mut driver, node: HOME_NODE };
-    let outcome = units()[index].shared.lock().resume(ready, &Guest(vm.memory()), &mut context);
+    let guest = Guest::new(vm.memory());
+    let outcome = units()[index].shared.lock().resume(ready, &guest, &mut context);
+    guest.settle();
     if let Outcome::Done(status) = outcome
         && let Some(device) = vm.platform().slot(slot)
     {
         device.complete_block(vm, BlockTag::from_raw(ready.tag), block_status(status));
     }
+}
+
+/// The machine has no memory left: takes some from the caches, of what no guest maps. `false` if there is nothing to take.
+/// No disk may be locked.
+#[must_use]
+pub fn shrink() -> bool {
+    const PAGES_AT_ONCE: u64 = 128;
+    let freed: u64 = units().iter().map(|unit| unit.shared.lock().reclaim(PAGES_AT_ONCE, &MachinePages)).sum();
+    if freed > 0 {
+        crate::trace::record(None, EventKind::DiskCacheShrunk { pages: freed });
+    }
+    freed > 0
 }
 
 /// Do the disks of a description exist?
@@ -383,6 +431,30 @@ pub fn list() -> Vec<DiskInfo> {
         }
     };
     units().iter().enumerate().map(info).collect()
+}
+
+/// Counters of all disks.
+#[must_use]
+pub fn stats() -> Vec<DiskStats> {
+    let of = |unit: &Unit| {
+        let metrics = unit.shared.lock().metrics();
+        DiskStats {
+            name: unit.name.clone(),
+            cached_bytes: metrics.cached_pages * BASE_PAGE,
+            hits: metrics.hits,
+            misses: metrics.misses,
+            joins: metrics.joins,
+            mapped_bytes: metrics.mapped_bytes,
+            unaligned_bytes: metrics.unaligned_bytes,
+            refused_bytes: metrics.refused_bytes,
+            reads: metrics.io_reads,
+            read_bytes: metrics.io_blocks_read * BASE_PAGE,
+            writes: metrics.io_writes,
+            written_bytes: metrics.io_sectors_written * SECTOR_BYTES,
+            reclaimed_pages: metrics.reclaimed,
+        }
+    };
+    units().iter().map(of).collect()
 }
 
 /// Devices for `ls`.

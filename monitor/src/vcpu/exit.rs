@@ -99,7 +99,7 @@ fn touch(vcpu: &mut Vcpu, hart: &Hart, access: Access, gpa: GuestPhysAddr) -> Ne
         Access::Write => ExitCause::StoreGuestPageFault,
         Access::Execute => ExitCause::InstructionGuestPageFault,
     });
-    match vcpu.vm.touch(gpa, hart.node) {
+    match vcpu.vm.touch(gpa, access, hart.node) {
         Touch::Mapped => {
             super::shared::add(&vcpu.shared.counters.faults, 1);
             Next::Resume

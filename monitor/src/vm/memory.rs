@@ -3,23 +3,24 @@
 //! One lock guards pmap and tables of a VM. It is never held while waiting for other harts: what must wait for a
 //! shootdown leaves the lock as a [`PendingShootdown`] first.
 
+mod door;
 mod fault;
+mod share;
 
 use crate::machine::{
-    self, direct,
+    self,
     memory::{DirectMemory, frames, nearest},
 };
-use addr::{BASE_PAGE, Gfn, GuestPhysAddr, MachineAddr, Mfn, NodeId, PageSize, SpuId, VmId};
+use addr::{BASE_PAGE, Gfn, GuestPhysAddr, Mfn, NodeId, PageSize, SpuId, VmId};
 use alloc::{boxed::Box, vec::Vec};
 use control::{EventKind, Pages, VmMemory};
 use core::sync::atomic::{AtomicU64, Ordering};
-use device::{GuestMemory, MemoryFault};
 use frames::{DyingList, PendingShootdown, Pool};
 use gstage::NodeTable;
 use pmap::Pmap;
 use rv_pte::PteFlags;
 use spin::Mutex;
-use tlb::ShootdownTracker;
+use tlb::{ShootdownTracker, TlbGeneration};
 
 /// First byte of guest RAM, as on QEMU's `virt` machine.
 pub const RAM_START: u64 = 0x8000_0000;
@@ -59,15 +60,16 @@ pub struct GuestRam {
     returned: AtomicU64,
     /// Pages that came back and are in no event yet.
     untold: AtomicU64,
+    sharing: share::Counters,
 }
-
-/// Bytes that a single access can fill, so that a value at an aligned address is never torn.
-#[repr(align(8))]
-struct Aligned<const N: usize>([u8; N]);
 
 struct Inner {
     pmap: Pmap,
     tables: Box<[NodeTable]>,
+    /// What mapped pages have replaced since the last [`GuestMemory::settle_maps`].
+    replaced: DyingList,
+    /// The shootdown of the last page that a copy took the place of: copies are not written before it has ended.
+    last_replaced: TlbGeneration,
     teardown_at: Option<Gfn>,
 }
 
@@ -111,8 +113,6 @@ impl GuestRam {
 
 /// Pages that a guest gives back before an event tells: 16 MiB.
 const PAGES_PER_EVENT: u64 = 4096;
-/// Bytes copied with the memory's lock held.
-const LONGEST_PIECE: u64 = 64 << 10;
 /// Guest pages that one teardown step gives back: bounded work.
 const TEARDOWN_BLOCKS: u64 = 4 * addr::PAGES_PER_LARGE;
 
@@ -139,81 +139,15 @@ impl GuestRam {
             inner: Mutex::new(Inner {
                 pmap: Pmap::new(vm, base, count).ok()?,
                 tables: tables.into_boxed_slice(),
+                replaced: DyingList::new(),
+                last_replaced: TlbGeneration::NONE,
                 teardown_at: Some(base),
             }),
             tlb: ShootdownTracker::new(crate::hart::all().len()),
             returned: AtomicU64::new(0),
             untold: AtomicU64::new(0),
+            sharing: share::Counters::default(),
         })
-    }
-
-    /// One access to `size` bytes of naturally aligned RAM, see [`GuestRam::quick_run`].
-    #[inline(always)]
-    fn quick<T>(&self, addr: GuestPhysAddr, size: u64, access: impl FnOnce(MachineAddr) -> T) -> Option<T> {
-        self.quick_run(addr, size, size, access)
-    }
-
-    /// One access to `len` bytes of RAM, aligned to `align`: what rings and indices need, in a few dozen instructions.
-    /// `None` where it takes the long way: misaligned, more than one page, no RAM, or no plain private page there (yet).
-    ///
-    /// The lock is held during the access, so the page cannot be taken away under it.
-    #[inline(always)]
-    fn quick_run<T>(
-        &self,
-        addr: GuestPhysAddr,
-        align: u64,
-        len: u64,
-        access: impl FnOnce(MachineAddr) -> T,
-    ) -> Option<T> {
-        if !addr.raw().is_multiple_of(align) || (len > align && addr.page_offset() > BASE_PAGE - len) {
-            return None;
-        }
-        let inner = self.inner.lock();
-        let (page, _) = inner.pmap.private_run(&DirectMemory, addr.gfn())?;
-        Some(access(MachineAddr::new(page.addr().raw() | addr.page_offset())))
-    }
-
-    /// Calls `each` with the machine address and length of every piece of `[addr, addr + len)`, populating on the way.
-    /// The memory's lock is held during each call, so that the page cannot be taken away under the copy.
-    #[inline]
-    fn for_each_piece(
-        &self,
-        addr: GuestPhysAddr,
-        len: u64,
-        mut each: impl FnMut(MachineAddr, u64, u64),
-    ) -> Result<(), MemoryFault> {
-        let mut done = 0;
-        while done < len {
-            let at = addr.checked_add(done).ok_or(MemoryFault { addr })?;
-            let mut inner = self.inner.lock();
-            let (page, pages) = match inner.pmap.private_run(&DirectMemory, at.gfn()) {
-                Some(run) => run,
-                None => self.populate_for_device(&mut inner, at).ok_or(MemoryFault { addr: at })?,
-            };
-            let room = pages * BASE_PAGE - at.page_offset();
-            let piece = room.min(len - done).min(LONGEST_PIECE);
-            each(MachineAddr::new(page.addr().raw() | at.page_offset()), done, piece);
-            done += piece;
-        }
-        Ok(())
-    }
-
-    /// The machine page behind `addr`, and how many follow, after giving the guest one if need be.
-    #[cold]
-    fn populate_for_device(&self, inner: &mut Inner, addr: GuestPhysAddr) -> Option<(Mfn, u64)> {
-        let node = crate::boot::this_hart().map_or(NodeId(0), |hart| hart.node);
-        let gfn = Some(addr.gfn()).filter(|_| self.is_ram(addr))?;
-        let mapping = inner.populated(&self.pool(nearest(node)), gfn, self.large_allowed)?;
-        let index = gfn.raw() - mapping.gfn.raw();
-        Some((mapping.machine_page(gfn)?, mapping.size.base_pages() - index))
-    }
-
-    /// The long way to a small value.
-    #[cold]
-    fn bytes_at<const N: usize>(&self, addr: GuestPhysAddr) -> Result<[u8; N], MemoryFault> {
-        let mut bytes = Aligned([0; N]);
-        self.read(addr, &mut bytes.0)?;
-        Ok(bytes.0)
     }
 
     /// Maps the interrupt file `page` of a hart as vCPU `vcpu`'s file, in all nodes' tables.
@@ -287,7 +221,7 @@ impl GuestRam {
         loop {
             match pending.redeem(&self.tlb) {
                 Ok(freeable) => {
-                    freeable.free_all(frames());
+                    freeable.free_all(frames(), &DirectMemory);
                     return;
                 }
                 Err(again) => pending = again,
@@ -299,8 +233,8 @@ impl GuestRam {
     /// One bounded step of giving everything back; no vCPU is left. `true` while there is more.
     pub fn tear_down_step(&self) -> bool {
         let pool = self.pool(nearest(NodeId(0)));
-        let mut dying = DyingList::new();
         let mut inner = self.inner.lock();
+        let mut dying = core::mem::take(&mut inner.replaced);
         let more = match inner.teardown_at {
             Some(at) => {
                 let end = self.base.raw() + self.pages;
@@ -343,12 +277,14 @@ impl GuestRam {
             .map(|node| {
                 let on_node = counts.on(node);
                 // The pmap counts large blocks for the whole VM; they are shown where there is room for them.
-                let large_pages = left.min(on_node & !(addr::PAGES_PER_LARGE - 1));
+                let own = on_node - counts.shared_on(node);
+                let large_pages = left.min(own & !(addr::PAGES_PER_LARGE - 1));
                 left -= large_pages;
                 VmMemory {
                     node,
                     large_pages,
-                    private_pages: on_node - large_pages,
+                    private_pages: own - large_pages,
+                    shared_pages: on_node - own,
                     table_pages: inner.tables.get(node.index()).map_or(0, NodeTable::pages),
                     // Where they lie is not counted: on the nodes of those who touched first.
                     monitor_pages: if node == NodeId(0) { counts.table_pages() } else { 0 },
@@ -361,101 +297,4 @@ impl GuestRam {
 
 fn file_gfn(vcpu: addr::VcpuIndex) -> Gfn {
     GuestPhysAddr::new(::platform::map::IMSIC.base + u64::from(vcpu.0) * BASE_PAGE).gfn()
-}
-
-/// The word after the first one of `bytes` bytes, in the same page.
-const fn second(first: MachineAddr, bytes: u64) -> MachineAddr {
-    MachineAddr::new(first.raw() + bytes)
-}
-
-impl GuestMemory for GuestRam {
-    #[inline]
-    fn read_u16(&self, addr: GuestPhysAddr) -> Result<u16, MemoryFault> {
-        self.quick(addr, 2, direct::read_u16).map_or_else(|| self.bytes_at(addr).map(u16::from_le_bytes), Ok)
-    }
-
-    #[inline]
-    fn read_u32(&self, addr: GuestPhysAddr) -> Result<u32, MemoryFault> {
-        self.quick(addr, 4, direct::read_u32).map_or_else(|| self.bytes_at(addr).map(u32::from_le_bytes), Ok)
-    }
-
-    #[inline]
-    fn read_u64(&self, addr: GuestPhysAddr) -> Result<u64, MemoryFault> {
-        self.quick(addr, 8, direct::read_u64).map_or_else(|| self.bytes_at(addr).map(u64::from_le_bytes), Ok)
-    }
-
-    #[inline]
-    fn write_u16(&self, addr: GuestPhysAddr, value: u16) -> Result<(), MemoryFault> {
-        let quick = self.quick(addr, 2, |at| direct::write_u16(at, value));
-        quick.map_or_else(|| self.write(addr, &Aligned(value.to_le_bytes()).0), Ok)
-    }
-
-    #[inline]
-    fn write_u32(&self, addr: GuestPhysAddr, value: u32) -> Result<(), MemoryFault> {
-        let quick = self.quick(addr, 4, |at| direct::write_u32(at, value));
-        quick.map_or_else(|| self.write(addr, &Aligned(value.to_le_bytes()).0), Ok)
-    }
-
-    #[inline]
-    fn write_u64(&self, addr: GuestPhysAddr, value: u64) -> Result<(), MemoryFault> {
-        let quick = self.quick(addr, 8, |at| direct::write_u64(at, value));
-        quick.map_or_else(|| self.write(addr, &Aligned(value.to_le_bytes()).0), Ok)
-    }
-
-    #[inline]
-    fn read_u64_pair(&self, addr: GuestPhysAddr) -> Result<[u64; 2], MemoryFault> {
-        let quick = self.quick_run(addr, 8, 16, |at| [direct::read_u64(at), direct::read_u64(second(at, 8))]);
-        let words = |bytes| {
-            let value = u128::from_le_bytes(bytes);
-            [value as u64, (value >> 64) as u64]
-        };
-        quick.map_or_else(|| self.bytes_at(addr).map(words), Ok)
-    }
-
-    #[inline]
-    fn write_u32_pair(&self, addr: GuestPhysAddr, values: [u32; 2]) -> Result<(), MemoryFault> {
-        let [low, high] = values;
-        let quick = self.quick_run(addr, 4, 8, |at| {
-            direct::write_u32(at, low);
-            direct::write_u32(second(at, 4), high);
-        });
-        quick.map_or_else(|| self.write(addr, &(u64::from(high) << 32 | u64::from(low)).to_le_bytes()), Ok)
-    }
-
-    #[inline]
-    fn write_u8(&self, addr: GuestPhysAddr, value: u8) -> Result<(), MemoryFault> {
-        let quick = self.quick(addr, 1, |at| direct::write_bytes(at, &[value]));
-        quick.map_or_else(|| self.write(addr, &[value]), Ok)
-    }
-
-    fn read(&self, addr: GuestPhysAddr, buf: &mut [u8]) -> Result<(), MemoryFault> {
-        self.for_each_piece(addr, buf.len() as u64, |at, done, len| {
-            direct::read_bytes(at, &mut buf[done as usize..(done + len) as usize]);
-        })
-    }
-
-    fn write(&self, addr: GuestPhysAddr, data: &[u8]) -> Result<(), MemoryFault> {
-        self.for_each_piece(addr, data.len() as u64, |at, done, len| {
-            direct::write_bytes(at, &data[done as usize..(done + len) as usize]);
-        })
-    }
-
-    fn copy_from_machine(&self, dst: GuestPhysAddr, src: MachineAddr, len: u64) -> Result<(), MemoryFault> {
-        self.for_each_piece(dst, len, |at, done, len| direct::copy(at, MachineAddr::new(src.raw() + done), len))
-    }
-
-    fn copy_to_machine(&self, dst: MachineAddr, src: GuestPhysAddr, len: u64) -> Result<(), MemoryFault> {
-        self.for_each_piece(src, len, |at, done, len| direct::copy(MachineAddr::new(dst.raw() + done), at, len))
-    }
-
-    #[inline]
-    fn contains(&self, addr: GuestPhysAddr, len: u64) -> bool {
-        let size = self.pages * BASE_PAGE;
-        let offset = addr.raw().wrapping_sub(self.base.addr().raw());
-        offset < size && len <= size - offset
-    }
-
-    fn fence(&self) {
-        core::sync::atomic::fence(Ordering::SeqCst);
-    }
 }

@@ -203,12 +203,24 @@ impl Vm {
 
     /// A vCPU on `node` touched `addr`, which is RAM: makes sure that there is a leaf.
     #[inline]
-    pub fn touch(&self, addr: GuestPhysAddr, node: NodeId) -> memory::Touch {
-        let touch = self.ram.touch(addr, node);
-        if touch == memory::Touch::OutOfMemory {
-            self.request_stop(StopReason::OutOfMemory { needed: addr::BASE_PAGE });
+    pub fn touch(&self, addr: GuestPhysAddr, access: memory::Access, node: NodeId) -> memory::Touch {
+        match self.ram.touch(addr, access, node) {
+            memory::Touch::OutOfMemory => self.touch_again(addr, access, node),
+            touch => touch,
         }
-        touch
+    }
+
+    /// No page was left: the disk cache gives some back, or the VM ends.
+    #[cold]
+    fn touch_again(&self, addr: GuestPhysAddr, access: memory::Access, node: NodeId) -> memory::Touch {
+        while crate::machine::disks::shrink() {
+            let touch = self.ram.touch(addr, access, node);
+            if touch != memory::Touch::OutOfMemory {
+                return touch;
+            }
+        }
+        self.request_stop(StopReason::OutOfMemory { needed: addr::BASE_PAGE });
+        memory::Touch::OutOfMemory
     }
 
     /// Does any hart still own a vCPU of it?

@@ -50,11 +50,18 @@ pub struct Totals {
     pub traffic: Traffic,
     /// Pages that the guest gave back.
     pub pages_returned: u64,
+    /// Pages that its disks' reads mapped into it, and pages that became its own again by a write.
+    pub pages_shared: (u64, u64),
 }
 
 impl Totals {
     fn of(vm: &Vm) -> Self {
-        Self { traffic: vm.platform().traffic(), pages_returned: vm.memory().pages_returned() }
+        let memory = vm.memory();
+        Self {
+            traffic: vm.platform().traffic(),
+            pages_returned: memory.pages_returned(),
+            pages_shared: memory.pages_shared(),
+        }
     }
 }
 
@@ -323,7 +330,7 @@ impl Record {
     }
 
     fn finish(&mut self, ending: Ending) {
-        let lost = crate::machine::memory::frames().vm_pages(self.id);
+        let lost = crate::machine::memory::frames().vm_pages(&crate::machine::memory::DirectMemory, self.id);
         if !lost.is_empty() {
             let pages = lost.private + lost.shared + lost.monitor + lost.dying;
             log::error!("VM {} lost {pages} pages: {lost:?}", self.spec.name);

@@ -44,7 +44,7 @@ fn chosen<'a>(view: &'a MachineView, names: &[Name]) -> Result<Vec<&'a VmView>, 
 fn print(context: &Context, view: &MachineView, vms: &[&VmView], is_all: bool) -> Result<(), Failure> {
     let mut tables = Vec::new();
     if is_all {
-        tables.extend([hart_table(view), node_table(view), monitor_table(view)]);
+        tables.extend([hart_table(view), node_table(view), disk_table(view), monitor_table(view)]);
     }
     tables.extend([vm_table(vms), vcpu_table(vms), exit_table(view, vms, is_all)]);
     let mut is_first = true;
@@ -90,7 +90,17 @@ fn hart_table(view: &MachineView) -> Table {
 }
 
 fn node_table(view: &MachineView) -> Table {
-    let mut table = Table::new(&["NODE", ">MEMORY", ">FREE", ">2 MiB BLOCKS", ">VMS", ">DISK CACHE", ">MONITOR"]);
+    let mut table = Table::new(&[
+        "NODE",
+        ">MEMORY",
+        ">FREE",
+        ">2 MiB BLOCKS",
+        ">VMS",
+        ">DISK CACHE",
+        ">SHARED",
+        ">SHARING",
+        ">MONITOR",
+    ]);
     for node in &view.nodes {
         table.row([
             node.id.to_string().into(),
@@ -99,7 +109,42 @@ fn node_table(view: &MachineView) -> Table {
             units::count(node.free_large_blocks).into(),
             units::bytes(node.vm_bytes).into(),
             units::bytes(node.disk_cache_bytes).into(),
+            units::bytes(node.shared_bytes).into(),
+            units::bytes(node.sharing_bytes).into(),
             units::bytes(node.monitor_bytes).into(),
+        ]);
+    }
+    table
+}
+
+/// Disks and their caches: what reads found, and what of it was mapped and not copied.
+fn disk_table(view: &MachineView) -> Table {
+    let mut table = Table::new(&[
+        "DISK",
+        ">CACHED",
+        ">HITS",
+        ">MISSES",
+        ">JOINS",
+        ">MAPPED",
+        ">COPIED",
+        ">MAPPED%",
+        ">READ",
+        ">WRITTEN",
+        ">RECLAIMED",
+    ]);
+    for disk in &view.disks {
+        table.row([
+            disk.name.clone().into(),
+            units::bytes(disk.cached_bytes).into(),
+            units::count(disk.hits).into(),
+            units::count(disk.misses).into(),
+            units::count(disk.joins).into(),
+            units::bytes(disk.mapped_bytes).into(),
+            units::bytes(disk.unaligned_bytes.saturating_add(disk.refused_bytes)).into(),
+            disk.mapped_share.map_or_else(|| "-".to_owned(), units::percent).into(),
+            units::bytes(disk.read_bytes).into(),
+            units::bytes(disk.written_bytes).into(),
+            units::count(disk.reclaimed_pages).into(),
         ]);
     }
     table
@@ -136,6 +181,8 @@ fn vm_table(vms: &[&VmView]) -> Table {
         ">NET SENT",
         ">RECEIVED",
         ">RETURNED",
+        ">MAPPED",
+        ">UNSHARED",
     ]);
     for vm in vms {
         let Some(counters) = &vm.counters else { continue };
@@ -155,6 +202,8 @@ fn vm_table(vms: &[&VmView]) -> Table {
             units::bytes(counters.net_sent_bytes).into(),
             units::bytes(counters.net_received_bytes).into(),
             units::bytes(counters.returned_bytes).into(),
+            units::bytes(counters.mapped_bytes).into(),
+            units::bytes(counters.unshared_bytes).into(),
         ]);
     }
     table
@@ -207,6 +256,7 @@ mod tests {
         let tables = [
             hart_table(&view),
             node_table(&view),
+            disk_table(&view),
             monitor_table(&view),
             vm_table(&vms),
             vcpu_table(&vms),

@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 
 use addr::VmId;
-use control::{Event, EventKind, MigrationReason, StopReason};
+use control::{Event, EventKind, MigrationReason, SharingRefusal, StopReason};
 use serde::Serialize;
 use serde_json::{Map, Value, json};
 
@@ -102,6 +102,7 @@ fn text(kind: &EventKind) -> String {
         EventKind::DiskCacheShrunk { pages: count } => format!("disk cache gave back {}", pages(*count)),
         EventKind::ModuleStored { name, bytes } => format!("module {name} stored ({})", units::bytes(*bytes)),
         EventKind::ControlGarbage { bytes } => format!("{bytes} bytes on the control port were no frames"),
+        EventKind::SharingRefused { reason } => format!("disk blocks copied, not shared: {}", refusal_text(*reason)),
     }
 }
 
@@ -151,6 +152,9 @@ fn describe(kind: &EventKind) -> (&'static str, Tone, Value) {
             ("module-stored", Tone::Plain, json!({"name": name.as_str(), "bytes": bytes}))
         }
         EventKind::ControlGarbage { bytes } => ("control-garbage", Tone::Notice, json!({"bytes": bytes})),
+        EventKind::SharingRefused { reason } => {
+            ("sharing-refused", Tone::Notice, json!({"reason": refusal_label(*reason)}))
+        }
     }
 }
 
@@ -191,6 +195,24 @@ const fn migration_text(reason: MigrationReason) -> &'static str {
         MigrationReason::Balance => "queues were uneven",
         MigrationReason::Wake => "it woke up there",
         MigrationReason::HartLost => "its hart went away",
+    }
+}
+
+const fn refusal_label(reason: SharingRefusal) -> &'static str {
+    match reason {
+        SharingRefusal::NoMemory => "no-memory",
+        SharingRefusal::TooManyReferences => "too-many-references",
+        SharingRefusal::NotRam => "not-ram",
+        SharingRefusal::InUse => "in-use",
+    }
+}
+
+const fn refusal_text(reason: SharingRefusal) -> &'static str {
+    match reason {
+        SharingRefusal::NoMemory => "no memory for tables",
+        SharingRefusal::TooManyReferences => "a page has too many holders",
+        SharingRefusal::NotRam => "the guest's buffer is not in its memory",
+        SharingRefusal::InUse => "a device uses the guest's page",
     }
 }
 

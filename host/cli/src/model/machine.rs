@@ -1,6 +1,6 @@
 //! Machines, nodes and the monitor.
 
-use control::{DeviceKind, InterruptArchitecture, MachineInfo, MonitorMemory, MonitorMemoryKind, NodeStats};
+use control::{DeviceKind, DiskStats, InterruptArchitecture, MachineInfo, MonitorMemory, MonitorMemoryKind, NodeStats};
 use serde::Serialize;
 
 use super::{ExitsView, HartView, Sample, VmView, seconds};
@@ -18,6 +18,8 @@ pub struct MachineView {
     pub interval_s: Option<f64>,
     /// Its nodes.
     pub nodes: Vec<NodeView>,
+    /// Its disks.
+    pub disks: Vec<DiskView>,
     /// Its harts.
     pub harts: Vec<HartView>,
     /// Its VMs.
@@ -39,10 +41,47 @@ pub struct NodeView {
     pub free_large_blocks: u64,
     /// In the disk cache.
     pub disk_cache_bytes: u64,
+    /// Shared by guests copy-on-write.
+    pub shared_bytes: u64,
+    /// What it would take without sharing.
+    pub sharing_bytes: u64,
     /// Behind VMs.
     pub vm_bytes: u64,
     /// The monitor's own.
     pub monitor_bytes: u64,
+}
+
+/// A disk of the machine and its cache.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct DiskView {
+    /// Its name.
+    pub name: String,
+    /// In its cache.
+    pub cached_bytes: u64,
+    /// Blocks found in the cache.
+    pub hits: u64,
+    /// Blocks that had to be read.
+    pub misses: u64,
+    /// Blocks that somebody else was reading already.
+    pub joins: u64,
+    /// Bytes read without a copy.
+    pub mapped_bytes: u64,
+    /// Bytes copied because the request or its buffer is not a whole page.
+    pub unaligned_bytes: u64,
+    /// Bytes copied because the guest's page could not be replaced.
+    pub refused_bytes: u64,
+    /// Of the bytes served from memory, those without a copy; `None` while there are none.
+    pub mapped_share: Option<f64>,
+    /// Read operations of the machine's disk.
+    pub reads: u64,
+    /// Bytes that they read.
+    pub read_bytes: u64,
+    /// Write operations of the machine's disk.
+    pub writes: u64,
+    /// Bytes that they wrote.
+    pub written_bytes: u64,
+    /// Pages that the cache has let go of.
+    pub reclaimed_pages: u64,
 }
 
 /// The monitor.
@@ -177,6 +216,7 @@ impl MachineView {
             clock_s: seconds(sample.stats.now_ticks, info.timebase_hz),
             interval_s: before.map(|before| seconds(ticks(before), info.timebase_hz)),
             nodes: sample.stats.nodes.iter().map(|node| NodeView::new(node, &vms, &memory)).collect(),
+            disks: sample.stats.disks.iter().map(DiskView::from).collect(),
             monitor: MonitorView {
                 version: info.monitor.version.clone(),
                 text_bytes: info.monitor.text_bytes,
@@ -225,6 +265,8 @@ impl NodeView {
             free_bytes: stats.free_bytes,
             free_large_blocks: stats.free_large_blocks,
             disk_cache_bytes: stats.disk_cache_bytes,
+            shared_bytes: stats.shared_bytes,
+            sharing_bytes: stats.sharing_bytes,
             vm_bytes: vms.iter().map(|vm| vm.resident_on(id)).sum(),
             monitor_bytes: monitor.iter().filter(|part| part.node == id).map(|part| part.bytes).sum(),
         }
@@ -233,6 +275,29 @@ impl NodeView {
     /// Memory in use.
     pub const fn used_bytes(&self) -> u64 {
         self.total_bytes.saturating_sub(self.free_bytes)
+    }
+}
+
+impl From<&DiskStats> for DiskView {
+    fn from(disk: &DiskStats) -> Self {
+        let copied = disk.unaligned_bytes.saturating_add(disk.refused_bytes);
+        let served = disk.mapped_bytes.saturating_add(copied);
+        Self {
+            name: disk.name.to_string(),
+            cached_bytes: disk.cached_bytes,
+            hits: disk.hits,
+            misses: disk.misses,
+            joins: disk.joins,
+            mapped_bytes: disk.mapped_bytes,
+            unaligned_bytes: disk.unaligned_bytes,
+            refused_bytes: disk.refused_bytes,
+            mapped_share: (served > 0).then(|| disk.mapped_bytes as f64 / served as f64),
+            reads: disk.reads,
+            read_bytes: disk.read_bytes,
+            writes: disk.writes,
+            written_bytes: disk.written_bytes,
+            reclaimed_pages: disk.reclaimed_pages,
+        }
     }
 }
 

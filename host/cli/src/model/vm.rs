@@ -58,6 +58,10 @@ pub struct VmCountersView {
     pub net_received_bytes: u64,
     /// Bytes given back through its balloon.
     pub returned_bytes: u64,
+    /// Bytes that its disks' reads mapped into it.
+    pub mapped_bytes: u64,
+    /// Bytes that were shared and became its own by a write.
+    pub unshared_bytes: u64,
     /// Its vCPUs.
     pub vcpus: Vec<VcpuView>,
     /// What it did between two looks.
@@ -207,6 +211,8 @@ impl VmCountersView {
             net_sent_bytes: now.net_sent_bytes,
             net_received_bytes: now.net_received_bytes,
             returned_bytes: now.pages_returned.saturating_mul(PAGE),
+            mapped_bytes: now.pages_mapped.saturating_mul(PAGE),
+            unshared_bytes: now.pages_unshared.saturating_mul(PAGE),
             rates: earlier.map(|earlier| VmRates::between(now, earlier, passed, &vcpus, hz)),
             vcpus,
         }

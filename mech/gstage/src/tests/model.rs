@@ -90,6 +90,12 @@ enum Op {
         shift: u64,
         rights: PteFlags,
     },
+    Exchange {
+        gfn: u64,
+        shift: u64,
+        rights: PteFlags,
+        make: bool,
+    },
     /// All single pages of a block, as a fault after the other would.
     FillBlock {
         gfn: u64,
@@ -117,6 +123,8 @@ fn op() -> impl Strategy<Value = Op> {
         1 => (gfn(), pages, rights()).prop_map(|(start, pages, rights)| Op::Weaken { start, pages, rights }),
         1 => gfn().prop_map(|gfn| Op::Split { gfn }),
         2 => (gfn(), 0u64..2, rights()).prop_map(|(gfn, shift, rights)| Op::Collapse { gfn, shift, rights }),
+        2 => (gfn(), 0u64..3, rights(), any::<bool>())
+            .prop_map(|(gfn, shift, rights, make)| Op::Exchange { gfn, shift, rights, make }),
         2 => (gfn(), rights()).prop_map(|(gfn, rights)| Op::FillBlock { gfn, rights }),
     ]
 }
@@ -215,6 +223,27 @@ impl Bench<'_> {
                 }
             }
             Op::Collapse { gfn, shift, rights } => self.collapse(gfn, target(gfn, shift), rights),
+            Op::Exchange { gfn, shift, rights, make } => {
+                let mfn = target(gfn, shift);
+                let quick = if make {
+                    self.table.exchange_quickly(self.pool.memory, Gfn::new(gfn), Mfn::new(mfn), rights)
+                } else {
+                    None
+                };
+                let got = match quick {
+                    Some(changed) => Ok(changed),
+                    None => self.table.exchange(self.pool, Gfn::new(gfn), Mfn::new(mfn), rights, make),
+                };
+                if self.model.is_large(gfn) {
+                    self.model.split(gfn);
+                }
+                let before = self.model.0.get(&gfn).copied();
+                let after = (mfn, rights, false);
+                if make || before.is_some() {
+                    self.model.0.insert(gfn, after);
+                }
+                assert_eq!(got, Ok(before.is_some_and(|before| before != after)));
+            }
             Op::FillBlock { gfn, rights } => {
                 (gfn & !511..(gfn & !511) + 512).for_each(|page| {
                     self.install(page, target(page, 0), PageSize::Base, rights);
@@ -246,7 +275,7 @@ proptest! {
             prop_assert_eq!(table.dismantle(&pool, &mut dying), Ok(pages));
             prop_assert_eq!(dying.pages() - before, pages, "it counts its pages");
             let tracker = ShootdownTracker::new(1);
-            PendingShootdown::new(tracker.retire(), dying).redeem(&tracker).unwrap().free_all(&frames);
+            PendingShootdown::new(tracker.retire(), dying).redeem(&tracker).unwrap().free_all(&frames, &memory);
             prop_assert_eq!(frames.counts(NodeId(0)), free, "no page is lost");
         }
     }

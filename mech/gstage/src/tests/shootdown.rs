@@ -52,7 +52,7 @@ impl Bench<'_> {
             table.remove(self.pool.memory, gfn, 1);
         }
         let token = self.machine.tracker.retire();
-        self.machine.shoot_down(PendingShootdown::new(token, dying));
+        self.machine.shoot_down(self.pool.memory, PendingShootdown::new(token, dying));
     }
 }
 
@@ -96,7 +96,7 @@ fn a_stale_translation_outlives_the_leaf_until_the_shootdown() {
     assert!(bench.machine.reaches(CpuIndex(0), mfn).is_some(), "or this test shows nothing");
     let pending = PendingShootdown::new(bench.machine.tracker.retire(), DyingList::new());
     assert!(!pending.is_complete(&bench.machine.tracker));
-    bench.machine.shoot_down(pending);
+    bench.machine.shoot_down(bench.pool.memory, pending);
     assert_eq!(bench.machine.reaches(CpuIndex(0), mfn), None);
 }
 
@@ -117,7 +117,7 @@ fn a_collapsed_block_gives_its_table_back_behind_a_shootdown() {
     bench.tables[0].collapse(&bench.pool, first, large, PteFlags::RWX, &mut dying).unwrap();
     assert_eq!((bench.tables[0].pages(), dying.pages()), (pages - 1, 1));
     let pending = PendingShootdown::new(bench.machine.tracker.retire(), dying);
-    bench.machine.shoot_down(pending);
+    bench.machine.shoot_down(bench.pool.memory, pending);
     let cpu = CpuIndex(0);
     let events = bench.machine.take_events();
     assert_eq!(events, [Event::Kicked { cpu }, Event::Left { cpu }, Event::Freed { pages: 1 }]);

@@ -1,5 +1,6 @@
 //! Tests of [`crate::SharedDisk`] against a world that remembers every page and every operation.
 
+mod mapped;
 mod random;
 mod shared;
 mod through;

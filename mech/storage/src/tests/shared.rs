@@ -155,6 +155,7 @@ fn no_page_is_the_writers_problem_alone() {
     let pages = Pages::new(200);
     let mut world = World::new(&pages, SECTORS, vec![], 100);
     let (a, b) = (world.private("a"), world.private("b"));
+    world.guest.refuses = true;
     assert_eq!(world.run(b, Kind::Read, 0, 800, 0), Status::Ok);
     // The cache gives way to modified blocks.
     assert_eq!(world.run(a, Kind::Write, 0, 190 * 8, 0), Status::Ok);

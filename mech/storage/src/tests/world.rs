@@ -18,13 +18,20 @@ pub const NODES: u8 = 3;
 /// Machine pages.
 pub struct Pages {
     pages: RefCell<BTreeMap<u64, Vec<u8>>>,
+    /// Guest pages that map a page, and whether the storage still has it.
+    mapped: RefCell<BTreeMap<u64, (usize, bool)>>,
     next: RefCell<u64>,
     pub limit: RefCell<usize>,
 }
 
 impl Pages {
     pub fn new(limit: usize) -> Self {
-        Self { pages: RefCell::default(), next: RefCell::new(1), limit: RefCell::new(limit) }
+        Self {
+            pages: RefCell::default(),
+            mapped: RefCell::default(),
+            next: RefCell::new(1),
+            limit: RefCell::new(limit),
+        }
     }
 
     pub fn live(&self) -> usize {
@@ -39,6 +46,23 @@ impl Pages {
         f(&mut page[start..start + len as usize]);
     }
 
+    fn map(&self, page: Mfn) {
+        assert!(self.pages.borrow().contains_key(&page.raw()), "page is allocated");
+        self.mapped.borrow_mut().entry(page.raw()).or_insert((0, true)).0 += 1;
+    }
+
+    fn unmap(&self, page: Mfn) {
+        let mut mapped = self.mapped.borrow_mut();
+        let (count, is_held) = mapped.get_mut(&page.raw()).expect("it is mapped");
+        *count -= 1;
+        if *count == 0 {
+            if !*is_held {
+                self.pages.borrow_mut().remove(&page.raw());
+            }
+            mapped.remove(&page.raw());
+        }
+    }
+
     fn read(&self, at: MachineAddr, len: u64) -> Vec<u8> {
         let mut bytes = Vec::new();
         self.with(at, len, |page| bytes.extend_from_slice(page));
@@ -46,6 +70,7 @@ impl Pages {
     }
 
     fn write(&self, at: MachineAddr, bytes: &[u8]) {
+        assert!(!self.is_mapped(at.mfn()), "nobody writes to what guests map");
         self.with(at, bytes.len() as u64, |page| page.copy_from_slice(bytes));
     }
 }
@@ -61,7 +86,15 @@ impl PageStore for Pages {
     }
 
     fn free(&self, page: Mfn) {
+        if let Some((_, is_held)) = self.mapped.borrow_mut().get_mut(&page.raw()) {
+            assert!(core::mem::take(is_held), "freed once");
+            return;
+        }
         assert!(self.pages.borrow_mut().remove(&page.raw()).is_some(), "freed once");
+    }
+
+    fn is_mapped(&self, page: Mfn) -> bool {
+        self.mapped.borrow().contains_key(&page.raw())
     }
 
     fn node_of(&self, page: Mfn) -> NodeId {
@@ -69,6 +102,7 @@ impl PageStore for Pages {
     }
 
     fn zero(&self, at: MachineAddr, len: u64) {
+        assert!(!self.is_mapped(at.mfn()), "nobody writes to what guests map");
         self.with(at, len, |page| page.fill(0));
     }
 
@@ -81,12 +115,16 @@ impl PageStore for Pages {
 /// A guest's memory.
 pub struct Guest<'a> {
     pages: &'a Pages,
-    pub ram: RefCell<Vec<u8>>,
+    ram: RefCell<Vec<u8>>,
+    /// Pages that stand for its own, by the offset of these.
+    mapped: RefCell<BTreeMap<u64, Mfn>>,
+    /// Nothing can be mapped.
+    pub refuses: bool,
 }
 
 impl<'a> Guest<'a> {
     pub fn new(pages: &'a Pages, bytes: usize) -> Self {
-        Self { pages, ram: RefCell::new(vec![0; bytes]) }
+        Self { pages, ram: RefCell::new(vec![0; bytes]), mapped: RefCell::default(), refuses: false }
     }
 
     fn range(&self, addr: GuestPhysAddr, len: u64) -> Result<core::ops::Range<usize>, BadGuestMemory> {
@@ -96,23 +134,70 @@ impl<'a> Guest<'a> {
     }
 }
 
+impl Guest<'_> {
+    /// Breaks the sharing of all pages that `range` touches.
+    fn take(&self, range: &core::ops::Range<usize>) {
+        let first = range.start as u64 / BLOCK * BLOCK;
+        for at in (first..range.end as u64).step_by(BLOCK as usize) {
+            let Some(page) = self.mapped.borrow_mut().remove(&at) else { continue };
+            let bytes = self.pages.read(page.addr(), BLOCK);
+            self.ram.borrow_mut()[at as usize..at as usize + bytes.len()].copy_from_slice(&bytes);
+            self.pages.unmap(page);
+        }
+    }
+
+    pub fn put(&self, range: core::ops::Range<usize>, bytes: &[u8]) {
+        self.take(&range);
+        self.ram.borrow_mut()[range].copy_from_slice(bytes);
+    }
+
+    pub fn see(&self, range: core::ops::Range<usize>) -> Vec<u8> {
+        let mut bytes = self.ram.borrow()[range.clone()].to_vec();
+        let first = range.start as u64 / BLOCK * BLOCK;
+        for (at, page) in self.mapped.borrow().range(first..range.end as u64) {
+            let start = (*at).max(range.start as u64);
+            let end = (at + BLOCK).min(range.end as u64);
+            let part = self.pages.read(MachineAddr::new(page.addr().raw() + start - at), end - start);
+            bytes[start as usize - range.start..end as usize - range.start].copy_from_slice(&part);
+        }
+        bytes
+    }
+
+    /// Pages that are not its own.
+    pub fn mapped(&self) -> usize {
+        self.mapped.borrow().len()
+    }
+}
+
 impl GuestCopy for Guest<'_> {
     fn copy_from_machine(&self, dst: GuestPhysAddr, src: MachineAddr, len: u64) -> Result<(), BadGuestMemory> {
         let range = self.range(dst, len)?;
-        self.ram.borrow_mut()[range].copy_from_slice(&self.pages.read(src, len));
+        self.put(range, &self.pages.read(src, len));
         Ok(())
     }
 
     fn copy_to_machine(&self, dst: MachineAddr, src: GuestPhysAddr, len: u64) -> Result<(), BadGuestMemory> {
         let range = self.range(src, len)?;
-        self.pages.write(dst, &self.ram.borrow()[range]);
+        self.pages.write(dst, &self.see(range));
         Ok(())
     }
 
     fn write(&self, dst: GuestPhysAddr, data: &[u8]) -> Result<(), BadGuestMemory> {
         let range = self.range(dst, data.len() as u64)?;
-        self.ram.borrow_mut()[range].copy_from_slice(data);
+        self.put(range, data);
         Ok(())
+    }
+
+    fn map(&self, dst: GuestPhysAddr, page: Mfn) -> bool {
+        assert_eq!(dst.page_offset(), 0, "a whole page");
+        let Ok(range) = self.range(dst, BLOCK) else { return false };
+        if self.refuses {
+            return false;
+        }
+        self.pages.map(page);
+        let old = self.mapped.borrow_mut().insert(range.start as u64, page);
+        old.into_iter().for_each(|page| self.pages.unmap(page));
+        true
     }
 }
 
@@ -309,11 +394,11 @@ impl<'a> World<'a> {
     }
 
     pub fn ram(&self, at: u64, bytes: u64) -> Vec<u8> {
-        self.guest.ram.borrow()[at as usize..(at + bytes) as usize].to_vec()
+        self.guest.see(at as usize..(at + bytes) as usize)
     }
 
     pub fn fill(&self, at: u64, bytes: u64, value: u8) {
-        self.guest.ram.borrow_mut()[at as usize..(at + bytes) as usize].fill(value);
+        self.guest.put(at as usize..(at + bytes) as usize, &vec![value; bytes as usize]);
     }
 
     /// Cached pages by node.
@@ -327,6 +412,7 @@ impl<'a> World<'a> {
         assert_eq!(self.cached().iter().sum::<u64>(), self.disk.metrics().cached_pages);
         mounts.iter().for_each(|mount| self.disk.unmount(*mount));
         while self.disk.clean_up(self.pages) {}
+        self.fill(0, 8 << 20, 0);
         while self.disk.reclaim(1_000, self.pages) > 0 {}
         assert_eq!(self.pages.live(), 0, "{:?}", self.disk.metrics());
         let metrics = self.disk.metrics();

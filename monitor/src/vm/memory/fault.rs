@@ -1,6 +1,6 @@
 //! The fault path: what a touch of RAM finds or makes, down to the leaf.
 
-use super::{GuestRam, Inner, Touch};
+use super::{Access, GuestRam, Inner, Touch};
 use crate::machine::memory::{DirectMemory, frames, nearest};
 use addr::{Gfn, GuestPhysAddr, NodeId, PageSize};
 use frames::{DyingList, PendingShootdown, Pool};
@@ -10,12 +10,12 @@ use rv_pte::PteFlags;
 use spin::MutexGuard;
 
 impl GuestRam {
-    /// A vCPU on `node` touched `addr`: makes sure that its node's table has a leaf.
+    /// A vCPU on `node` touched `addr`: makes sure that its node's table has a leaf that allows it.
     ///
     /// The common cases, a page that another node has and a fresh page in a block that has some, take one look at the
     /// pmap, one page from the node's stack and one store into the table used last.
     #[inline(always)]
-    pub fn touch(&self, addr: GuestPhysAddr, node: NodeId) -> Touch {
+    pub fn touch(&self, addr: GuestPhysAddr, access: Access, node: NodeId) -> Touch {
         let pool = self.pool(nearest(node));
         let gfn = addr.gfn();
         let mut inner = self.inner.lock();
@@ -25,7 +25,7 @@ impl GuestRam {
                 Some(populated) => populated,
                 None => return Touch::OutOfMemory,
             },
-            Glance::Large(_) | Glance::Other => return self.touch_slowly(inner, &pool, gfn, node),
+            Glance::Large(_) | Glance::Other => return self.touch_slowly(inner, &pool, gfn, access, node),
         };
         let Some(table) = inner.tables.get_mut(node.index()) else { return Touch::OutOfMemory };
         let outcome = table.install(&pool, gfn, page, PageSize::Base, PteFlags::RWX);
@@ -42,9 +42,13 @@ impl GuestRam {
         mut inner: MutexGuard<'_, Inner>,
         pool: &Pool<'_, DirectMemory>,
         gfn: Gfn,
+        access: Access,
         node: NodeId,
     ) -> Touch {
         let Some(mapping) = inner.populated(pool, gfn, self.large_allowed) else { return Touch::OutOfMemory };
+        if access == Access::Write && mapping.is_read_only() {
+            return self.break_for_guest(inner, pool, gfn, node);
+        }
         let Some(mfn) = mapping.state.mfn() else { return Touch::OutOfMemory };
         let rights = match mapping.rights() {
             Rights::ReadWrite => PteFlags::RWX,

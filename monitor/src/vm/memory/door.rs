@@ -1,0 +1,201 @@
+//! The door for devices: a VM's memory by guest-physical address.
+
+use super::{Access, GuestRam, share::Found};
+use crate::machine::{direct, memory::DirectMemory};
+use addr::{BASE_PAGE, GuestPhysAddr, MachineAddr, Mfn};
+use core::sync::atomic::Ordering;
+use device::{GuestMemory, MemoryFault, PageMap};
+
+/// Bytes copied with the memory's lock held.
+const LONGEST_PIECE: u64 = 64 << 10;
+/// Times that a device's write starts again because the page was shared anew before it: only a guest that asks for that
+/// makes it happen more than once.
+const MOST_BREAKS: u32 = 64;
+
+/// Bytes that a single access can fill, so that a value at an aligned address is never torn.
+#[repr(align(8))]
+struct Aligned<const N: usize>([u8; N]);
+
+impl GuestRam {
+    /// One access to `size` bytes of naturally aligned RAM, see [`GuestRam::quick_run`].
+    #[inline(always)]
+    fn quick<T>(&self, addr: GuestPhysAddr, size: u64, access: impl FnOnce(MachineAddr) -> T) -> Option<T> {
+        self.quick_run(addr, size, size, access)
+    }
+
+    /// One access to `len` bytes of RAM, aligned to `align`: what rings and indices need, in a few dozen instructions.
+    /// `None` where it takes the long way: misaligned, more than one page, no RAM, or no plain private page there (yet).
+    ///
+    /// The lock is held during the access, so the page cannot be taken away under it.
+    #[inline(always)]
+    fn quick_run<T>(
+        &self,
+        addr: GuestPhysAddr,
+        align: u64,
+        len: u64,
+        access: impl FnOnce(MachineAddr) -> T,
+    ) -> Option<T> {
+        if !addr.raw().is_multiple_of(align) || (len > align && addr.page_offset() > BASE_PAGE - len) {
+            return None;
+        }
+        let mut inner = self.inner.lock();
+        let page = inner.pmap.private_page(&DirectMemory, addr.gfn())?;
+        Some(access(MachineAddr::new(page.addr().raw() | addr.page_offset())))
+    }
+
+    /// Calls `each` with the machine address and length of every piece of `[addr, addr + len)`, populating on the way, and
+    /// breaking the sharing of what is to be written. The memory's lock is held during each call, so that the page cannot be
+    /// taken away under the copy.
+    #[inline]
+    fn for_each_piece(
+        &self,
+        addr: GuestPhysAddr,
+        len: u64,
+        access: Access,
+        mut each: impl FnMut(MachineAddr, u64, u64),
+    ) -> Result<(), MemoryFault> {
+        let (mut done, mut breaks) = (0, 0);
+        while done < len {
+            let at = addr.checked_add(done).ok_or(MemoryFault { addr })?;
+            let mut inner = self.inner.lock();
+            let (page, pages) = match inner.pmap.private_run(&DirectMemory, at.gfn()) {
+                Some(run) => run,
+                None => match self.find_for_device(&mut inner, at, access) {
+                    Found::Run(page, pages) => (page, pages),
+                    Found::Broken(pending) => {
+                        drop(inner);
+                        self.finish(pending);
+                        breaks += 1;
+                        if breaks > MOST_BREAKS {
+                            return Err(MemoryFault { addr: at });
+                        }
+                        continue;
+                    }
+                    Found::Nothing => return Err(MemoryFault { addr: at }),
+                },
+            };
+            let room = pages * BASE_PAGE - at.page_offset();
+            let piece = room.min(len - done).min(LONGEST_PIECE);
+            each(MachineAddr::new(page.addr().raw() | at.page_offset()), done, piece);
+            done += piece;
+        }
+        Ok(())
+    }
+
+    /// The long way to a small value.
+    #[cold]
+    fn bytes_at<const N: usize>(&self, addr: GuestPhysAddr) -> Result<[u8; N], MemoryFault> {
+        let mut bytes = Aligned([0; N]);
+        self.read(addr, &mut bytes.0)?;
+        Ok(bytes.0)
+    }
+}
+
+/// The word after the first one of `bytes` bytes, in the same page.
+const fn second(first: MachineAddr, bytes: u64) -> MachineAddr {
+    MachineAddr::new(first.raw() + bytes)
+}
+
+impl GuestMemory for GuestRam {
+    #[inline]
+    fn read_u16(&self, addr: GuestPhysAddr) -> Result<u16, MemoryFault> {
+        self.quick(addr, 2, direct::read_u16).map_or_else(|| self.bytes_at(addr).map(u16::from_le_bytes), Ok)
+    }
+
+    #[inline]
+    fn read_u32(&self, addr: GuestPhysAddr) -> Result<u32, MemoryFault> {
+        self.quick(addr, 4, direct::read_u32).map_or_else(|| self.bytes_at(addr).map(u32::from_le_bytes), Ok)
+    }
+
+    #[inline]
+    fn read_u64(&self, addr: GuestPhysAddr) -> Result<u64, MemoryFault> {
+        self.quick(addr, 8, direct::read_u64).map_or_else(|| self.bytes_at(addr).map(u64::from_le_bytes), Ok)
+    }
+
+    #[inline]
+    fn write_u16(&self, addr: GuestPhysAddr, value: u16) -> Result<(), MemoryFault> {
+        let quick = self.quick(addr, 2, |at| direct::write_u16(at, value));
+        quick.map_or_else(|| self.write(addr, &Aligned(value.to_le_bytes()).0), Ok)
+    }
+
+    #[inline]
+    fn write_u32(&self, addr: GuestPhysAddr, value: u32) -> Result<(), MemoryFault> {
+        let quick = self.quick(addr, 4, |at| direct::write_u32(at, value));
+        quick.map_or_else(|| self.write(addr, &Aligned(value.to_le_bytes()).0), Ok)
+    }
+
+    #[inline]
+    fn write_u64(&self, addr: GuestPhysAddr, value: u64) -> Result<(), MemoryFault> {
+        let quick = self.quick(addr, 8, |at| direct::write_u64(at, value));
+        quick.map_or_else(|| self.write(addr, &Aligned(value.to_le_bytes()).0), Ok)
+    }
+
+    #[inline]
+    fn read_u64_pair(&self, addr: GuestPhysAddr) -> Result<[u64; 2], MemoryFault> {
+        let quick = self.quick_run(addr, 8, 16, |at| [direct::read_u64(at), direct::read_u64(second(at, 8))]);
+        let words = |bytes| {
+            let value = u128::from_le_bytes(bytes);
+            [value as u64, (value >> 64) as u64]
+        };
+        quick.map_or_else(|| self.bytes_at(addr).map(words), Ok)
+    }
+
+    #[inline]
+    fn write_u32_pair(&self, addr: GuestPhysAddr, values: [u32; 2]) -> Result<(), MemoryFault> {
+        let [low, high] = values;
+        let quick = self.quick_run(addr, 4, 8, |at| {
+            direct::write_u32(at, low);
+            direct::write_u32(second(at, 4), high);
+        });
+        quick.map_or_else(|| self.write(addr, &(u64::from(high) << 32 | u64::from(low)).to_le_bytes()), Ok)
+    }
+
+    #[inline]
+    fn write_u8(&self, addr: GuestPhysAddr, value: u8) -> Result<(), MemoryFault> {
+        let quick = self.quick(addr, 1, |at| direct::write_bytes(at, &[value]));
+        quick.map_or_else(|| self.write(addr, &[value]), Ok)
+    }
+
+    fn read(&self, addr: GuestPhysAddr, buf: &mut [u8]) -> Result<(), MemoryFault> {
+        self.for_each_piece(addr, buf.len() as u64, Access::Read, |at, done, len| {
+            direct::read_bytes(at, &mut buf[done as usize..(done + len) as usize]);
+        })
+    }
+
+    fn write(&self, addr: GuestPhysAddr, data: &[u8]) -> Result<(), MemoryFault> {
+        self.for_each_piece(addr, data.len() as u64, Access::Write, |at, done, len| {
+            direct::write_bytes(at, &data[done as usize..(done + len) as usize]);
+        })
+    }
+
+    fn copy_from_machine(&self, dst: GuestPhysAddr, src: MachineAddr, len: u64) -> Result<(), MemoryFault> {
+        self.for_each_piece(dst, len, Access::Write, |at, done, len| {
+            direct::copy(at, MachineAddr::new(src.raw() + done), len);
+        })
+    }
+
+    fn copy_to_machine(&self, dst: MachineAddr, src: GuestPhysAddr, len: u64) -> Result<(), MemoryFault> {
+        self.for_each_piece(src, len, Access::Read, |at, done, len| {
+            direct::copy(MachineAddr::new(dst.raw() + done), at, len);
+        })
+    }
+
+    fn map_page(&self, dst: GuestPhysAddr, page: Mfn) -> PageMap {
+        self.share(dst.gfn(), page)
+    }
+
+    fn settle_maps(&self) {
+        self.settle_shares();
+    }
+
+    #[inline]
+    fn contains(&self, addr: GuestPhysAddr, len: u64) -> bool {
+        let size = self.pages * BASE_PAGE;
+        let offset = addr.raw().wrapping_sub(self.base.addr().raw());
+        offset < size && len <= size - offset
+    }
+
+    fn fence(&self) {
+        core::sync::atomic::fence(Ordering::SeqCst);
+    }
+}

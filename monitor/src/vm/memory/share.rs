@@ -1,0 +1,258 @@
+//! Pages that the VM has in common with others: mapped instead of copied (Disco, "Copy-on-Write Disks"), and made the VM's
+//! own by the first write.
+//!
+//! A page is mapped in two steps: [`GuestRam::share`] changes pmap and leaves, under the disk's lock; then, without it,
+//! [`GuestRam::settle_shares`] waits for the shootdown, once for all pages of a request. Only then may the guest hear that its
+//! request is done.
+
+use super::{Access, GuestRam, Inner, Touch};
+use crate::machine::memory::{DirectMemory, frames, nearest};
+use addr::{Gfn, GuestPhysAddr, Mfn, NodeId, PageSize};
+use control::{EventKind, SharingRefusal};
+use core::sync::atomic::{AtomicU8, AtomicU64, Ordering};
+use device::PageMap;
+use frames::{DyingList, FrameError, PendingShootdown, Pool};
+use pmap::{LeafChange, PageState, PmapError, Refused, Swap};
+use rv_pte::PteFlags;
+use spin::MutexGuard;
+
+/// What happened to a VM's shared pages.
+#[derive(Debug, Default)]
+pub(super) struct Counters {
+    /// Pages mapped instead of copied.
+    mapped: AtomicU64,
+    /// Pages that became its own again by a write.
+    broken: AtomicU64,
+    /// Reasons for that which an event has told, by bit.
+    told: AtomicU8,
+}
+
+/// What backs a page that a device wants.
+pub(super) enum Found {
+    /// This machine page, and how many follow.
+    Run(Mfn, u64),
+    /// It was shared and is not any more, but some vCPU may not know: finish this, then look again.
+    Broken(PendingShootdown),
+    /// The guest has no such memory, or the machine none left.
+    Nothing,
+}
+
+impl GuestRam {
+    /// Lets the shared page `page` stand for guest page `gfn`.
+    #[inline(always)]
+    pub(super) fn share(&self, gfn: Gfn, page: Mfn) -> PageMap {
+        let node = crate::boot::this_hart().map_or(NodeId(0), |hart| hart.node);
+        let mut guard = self.inner.lock();
+        let Inner { pmap, tables, replaced, .. } = &mut *guard;
+        self.sharing.mapped.fetch_add(1, Ordering::Relaxed);
+        match pmap.share_quickly(&self.pool(&[]), gfn, page, replaced) {
+            Swap::Done => {
+                let quick = match &mut **tables {
+                    [table] => table.exchange_quickly(&DirectMemory, gfn, page, PteFlags::RX),
+                    _ => None,
+                };
+                if quick.is_none() {
+                    self.exchange(guard, gfn, page, node);
+                }
+                PageMap::Unsettled
+            }
+            // The same block once more.
+            Swap::Same => PageMap::Mapped,
+            Swap::Other => self.share_slowly(guard, gfn, page, node),
+        }
+    }
+
+    #[inline(never)]
+    fn exchange(&self, mut inner: MutexGuard<'_, Inner>, gfn: Gfn, page: Mfn, node: NodeId) {
+        inner.exchange_leaves(&self.pool(nearest(node)), gfn, page, PteFlags::RX, Some(node));
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn share_slowly(&self, mut guard: MutexGuard<'_, Inner>, gfn: Gfn, page: Mfn, node: NodeId) -> PageMap {
+        let pool = self.pool(nearest(node));
+        let inner = &mut *guard;
+        match inner.pmap.map_shared(&pool, gfn, page, &mut inner.replaced) {
+            Ok(_) => {
+                let is_stale = inner.exchange_leaves(&pool, gfn, page, PteFlags::RX, Some(node));
+                if is_stale || !inner.replaced.is_empty() { PageMap::Unsettled } else { PageMap::Mapped }
+            }
+            Err(PmapError::Refused(Refused::SamePage)) => PageMap::Mapped,
+            Err(why) => {
+                drop(guard);
+                self.note_refusal(why);
+                PageMap::Refused
+            }
+        }
+    }
+
+    /// Waits until no vCPU can see what shared pages have replaced.
+    #[inline(always)]
+    pub(super) fn settle_shares(&self) {
+        let mut inner = self.inner.lock();
+        // Even if another request has freed the list: its shootdown may not have covered this one's leaves.
+        let token = self.tlb.retire();
+        // The usual case of a guest with one vCPU: nobody else is in the VM.
+        if !inner.replaced.free_if_passed(&token, &self.tlb, frames(), &DirectMemory) {
+            let dying = core::mem::take(&mut inner.replaced);
+            self.settle_slowly(inner, PendingShootdown::new(token, dying));
+        }
+    }
+
+    #[inline(never)]
+    fn settle_slowly(&self, inner: MutexGuard<'_, Inner>, pending: PendingShootdown) {
+        drop(inner);
+        self.finish(pending);
+    }
+
+    /// Pages mapped instead of copied so far, and pages that became its own again by a write.
+    #[must_use]
+    pub fn pages_shared(&self) -> (u64, u64) {
+        (self.sharing.mapped.load(Ordering::Relaxed), self.sharing.broken.load(Ordering::Relaxed))
+    }
+
+    /// An event tells each reason once: a guest can bring them about as often as it likes.
+    #[cold]
+    fn note_refusal(&self, why: PmapError) {
+        self.sharing.mapped.fetch_sub(1, Ordering::Relaxed);
+        let (bit, reason) = match why {
+            PmapError::OutOfTables | PmapError::OutOfMemory => (1, SharingRefusal::NoMemory),
+            PmapError::Memmap(FrameError::TooManyReferences(_)) => (2, SharingRefusal::TooManyReferences),
+            PmapError::NotRam { .. } => (4, SharingRefusal::NotRam),
+            _ => (8, SharingRefusal::InUse),
+        };
+        if self.sharing.told.fetch_or(bit, Ordering::Relaxed) & bit == 0 {
+            crate::trace::record(Some(self.vm), EventKind::SharingRefused { reason });
+        }
+    }
+
+    /// The guest writes to a page that it may only read.
+    #[cold]
+    #[inline(never)]
+    pub(super) fn break_for_guest(
+        &self,
+        mut inner: MutexGuard<'_, Inner>,
+        pool: &Pool<'_, DirectMemory>,
+        gfn: Gfn,
+        node: NodeId,
+    ) -> Touch {
+        match self.make_writable(&mut inner, pool, gfn) {
+            Break::Writable(page) => {
+                // A leaf that allows more than before needs no shootdown: the others fault once more.
+                inner.exchange_leaves(pool, gfn, page, PteFlags::RWX, Some(node));
+                Touch::Repeated
+            }
+            Break::Pending(pending) => {
+                drop(inner);
+                self.finish(pending);
+                // The write faults again, and finds the page ready.
+                Touch::Mapped
+            }
+            Break::NoMemory => Touch::OutOfMemory,
+        }
+    }
+
+    /// Takes a page that may only be read on its way to one that may be written: from shared to a copy of its own, and from
+    /// that to writable once nobody can see the page before it any more (see [`pmap::PageState::Private`]).
+    fn make_writable(&self, inner: &mut Inner, pool: &Pool<'_, DirectMemory>, gfn: Gfn) -> Break {
+        let Ok(mapping) = inner.pmap.lookup(&DirectMemory, gfn) else { return Break::NoMemory };
+        let mut dying = DyingList::new();
+        if matches!(mapping.state, PageState::Shared { .. }) {
+            let Ok(is_copy) = inner.break_sharing(pool, gfn, &mut dying) else { return Break::NoMemory };
+            self.sharing.broken.fetch_add(1, Ordering::Relaxed);
+            if is_copy {
+                let token = self.tlb.retire();
+                inner.last_replaced = token.generation();
+                if !dying.free_if_passed(&token, &self.tlb, frames(), &DirectMemory) {
+                    return Break::Pending(PendingShootdown::new(token, dying));
+                }
+            }
+        } else if !self.tlb.all_passed(inner.last_replaced) {
+            return Break::Pending(PendingShootdown::new(self.tlb.retire(), dying));
+        }
+        // `false` if it is writable already.
+        if inner.pmap.note_write(pool, gfn).is_err() {
+            return Break::NoMemory;
+        }
+        let state = inner.pmap.lookup(&DirectMemory, gfn).ok().map(|mapping| mapping.state);
+        match state {
+            Some(PageState::Private { mfn, watched: false, .. }) => Break::Writable(mfn),
+            _ => Break::NoMemory,
+        }
+    }
+
+    /// What backs `addr`, after giving the guest a page if need be: its own one to write to.
+    #[cold]
+    pub(super) fn find_for_device(&self, inner: &mut Inner, addr: GuestPhysAddr, access: Access) -> Found {
+        let node = crate::boot::this_hart().map_or(NodeId(0), |hart| hart.node);
+        let pool = self.pool(nearest(node));
+        let Some(gfn) = Some(addr.gfn()).filter(|_| self.is_ram(addr)) else { return Found::Nothing };
+        let Some(mapping) = inner.populated(&pool, gfn, self.large_allowed) else { return Found::Nothing };
+        if access == Access::Write && mapping.is_read_only() {
+            return match self.make_writable(inner, &pool, gfn) {
+                Break::Writable(page) => Found::Run(page, 1),
+                Break::Pending(pending) => Found::Broken(pending),
+                Break::NoMemory => Found::Nothing,
+            };
+        }
+        let index = gfn.raw() - mapping.gfn.raw();
+        match mapping.machine_page(gfn) {
+            Some(page) => Found::Run(page, mapping.size.base_pages() - index),
+            None => Found::Nothing,
+        }
+    }
+}
+
+/// How far a page is on its way to being writable.
+enum Break {
+    /// It is this one.
+    Writable(Mfn),
+    /// Finish this, then ask again.
+    Pending(PendingShootdown),
+    /// No page for a copy.
+    NoMemory,
+}
+
+impl Inner {
+    /// Gives the VM a page of its own in the place of a shared one. `true` if it is a copy, which may only be read until the
+    /// shootdown of the shared one has ended: retire, and finish `dying` behind that.
+    fn break_sharing(
+        &mut self,
+        pool: &Pool<'_, DirectMemory>,
+        gfn: Gfn,
+        dying: &mut DyingList,
+    ) -> Result<bool, PmapError> {
+        let actions = self.pmap.break_sharing(pool, gfn, dying, || pool.page_to_fill(gfn))?;
+        if actions.leaves == LeafChange::Strengthen {
+            return Ok(false);
+        }
+        if let Some(page) = self.pmap.lookup(&DirectMemory, gfn)?.state.mfn() {
+            self.exchange_leaves(pool, gfn, page, PteFlags::RX, None);
+        }
+        Ok(true)
+    }
+
+    /// `page` backs `gfn` from now on: the tables of all nodes that say otherwise change, and that of `node` says so in any
+    /// case. `true` if a leaf was another one.
+    fn exchange_leaves(
+        &mut self,
+        pool: &Pool<'_, DirectMemory>,
+        gfn: Gfn,
+        page: Mfn,
+        rights: PteFlags,
+        node: Option<NodeId>,
+    ) -> bool {
+        let mut is_stale = false;
+        for (index, table) in self.tables.iter_mut().enumerate() {
+            let make = node.is_some_and(|node| node.index() == index);
+            is_stale |= match table.exchange(pool, gfn, page, rights, make) {
+                Ok(changed) => changed,
+                // No page to split a large leaf: it goes as a whole, and faults bring it back.
+                Err(_) => table.remove(&DirectMemory, gfn, 1) > 0,
+            };
+        }
+        is_stale
+    }
+}
+
+const _: () = assert!(PageSize::Base.bytes() == storage::BLOCK, "a block of the disk cache is a page");
