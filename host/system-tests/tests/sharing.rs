@@ -1,0 +1,85 @@
+//! One copy of what several Debian guests read: blocks of the disk cache mapped into them, and what a write does to that.
+
+use control::{EventKind, VmMemory};
+use lab::rig::{Rig, Running};
+use system_tests::debian::{Shell, debian, with_debian};
+use system_tests::ok;
+
+const MIB: u64 = 1 << 20;
+/// Many programs and libraries of the image, read whole and in the same order.
+const SUM_OF_ALL: &str =
+    "find /usr/bin /usr/lib -xdev -type f | LC_ALL=C sort | sed -n 1,350p | xargs -d '\\n' cat | sha256sum";
+/// Forgets what the guest has read, writes back first.
+const FORGET: &str = "sync; echo 3 > /proc/sys/vm/drop_caches";
+
+/// Pages that a VM shares.
+fn shared_pages(machine: &Running, vm: &control::Name) -> u64 {
+    ok(machine.client().vm_stats(vm)).memory.iter().map(|on: &VmMemory| on.shared_pages).sum()
+}
+
+/// Bytes shared on all nodes, and bytes that they stand for.
+fn sharing(machine: &Running) -> (u64, u64) {
+    let nodes = ok(machine.stats()).nodes;
+    (nodes.iter().map(|node| node.shared_bytes).sum(), nodes.iter().map(|node| node.sharing_bytes).sum())
+}
+
+/// Two guests on two nodes read the whole system, write to parts of what they have read, read again with little memory and
+/// all vCPUs at once: each sees its own disk, most of what they hold is there once, and all comes back when they end.
+#[test]
+fn guests_have_one_copy_of_what_they_read() {
+    let rig = ok(Rig::new("sharing", 2, 1024)).node(2, 768);
+    let machine = ok(with_debian(rig).boot());
+    let specs = [debian("left", 2), debian("right", 3)];
+    specs.iter().for_each(|spec| ok(machine.client().create_vm(spec.clone())));
+    let [mut left, mut right] = Shell::start_all(&machine, specs.each_ref());
+
+    let before = left.run(SUM_OF_ALL);
+    assert_eq!(right.run(SUM_OF_ALL), before);
+    let (once, in_all) = sharing(&machine);
+    assert!(in_all > once + 40 * MIB && in_all * 10 > once * 16, "{once} bytes stand for {in_all}");
+    for spec in &specs {
+        let pages = shared_pages(&machine, &spec.name);
+        assert!(pages > 40 * 256, "{} shares {pages} pages", spec.name);
+    }
+    for disk in ok(machine.stats()).disks {
+        let served = disk.mapped_bytes + disk.unaligned_bytes + disk.refused_bytes;
+        assert!(disk.mapped_bytes * 100 >= served * 95, "{disk:?}");
+    }
+
+    // A page in the middle of a file that both have read: in memory first, then from the disk.
+    let target = left.run("find /usr/lib -xdev -type f -size +900k -name '*.so*' | LC_ALL=C sort | sed -n 1p");
+    let of_target = "sha256sum < $1";
+    let whole = right.run_with(of_target, &[&target]);
+    assert_eq!(left.run_with(of_target, &[&target]), whole);
+    let change =
+        "cp $1 /root/kept; dd if=/dev/urandom of=$1 bs=5000 seek=31 count=3 conv=notrunc status=none; sha256sum < $1";
+    let changed = left.run_with(change, &[&target]);
+    assert_ne!(changed, whole);
+    assert_eq!(right.run_with(of_target, &[&target]), whole);
+    left.run(FORGET);
+    assert_eq!(left.run_with(of_target, &[&target]), changed);
+    assert_eq!(left.run("sha256sum < /root/kept"), whole);
+    assert_eq!(right.run_with(of_target, &[&target]), whole);
+    left.run_with("cp /root/kept $1; rm /root/kept", &[&target]);
+
+    // Everything at once, again and again, while memory runs short: pages that were shared are written as other memory.
+    let storm = format!(
+        "for round in 1 2; do {FORGET}; for n in $(seq $(nproc)); do {SUM_OF_ALL} & done; \
+         head -c 90M /dev/zero | tail -c 1 | wc -c; wait; done | sort | uniq -c | awk '{{print $1, $2}}'"
+    );
+    let sum = before.split(' ').next().unwrap_or_default();
+    let mut want = ["2 1".to_owned(), format!("4 {sum}")];
+    want.sort();
+    let mut got: Vec<_> = left.run(&storm).lines().map(str::to_owned).collect();
+    got.sort();
+    assert_eq!(got, want);
+    assert_eq!(right.run(SUM_OF_ALL), before);
+    let unshared: u64 = specs.iter().map(|spec| ok(machine.client().vm_stats(&spec.name)).pages_unshared).sum();
+    assert!(unshared > 100, "only {unshared} pages were written to");
+
+    left.stop(&machine);
+    right.stop(&machine);
+    assert_eq!((sharing(&machine), ok(machine.lost_pages())), ((0, 0), 0));
+    let refused = ok(machine.events()).into_iter().any(|event| matches!(event.kind, EventKind::SharingRefused { .. }));
+    assert!(!refused, "something was copied that could have been shared");
+}
