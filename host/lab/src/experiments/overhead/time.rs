@@ -86,7 +86,7 @@ fn add(
     let Ok(load) = loads::find(load) else { return };
     let named = |system: &str| format!("{name}-{system}");
     for system in SYSTEMS {
-        plan.trials.push(trial(system, load, name, machine, size));
+        plan.trials.extend(trial(system, load, name, machine, size).repeated(size.pick(1, 3)));
         bars.push(Bar {
             label: format!("{name} {}", system.1),
             phase: "all",
