@@ -7,7 +7,7 @@
 //! - `FIGURE id value unit samples`
 //! - at the end `PROBES passed=N failed=M`, then it powers off.
 //!
-//! `figure=NAME` measures instead (and with `stay` waits then for ever, with `ticks=N` counts by time); `attack=NAME` does what only a broken or hostile guest does and expects to be
+//! `figure=NAME,NAME` measures instead (and with `stay` waits then for ever, with `ticks=N` counts by time); `attack=NAME` does what only a broken or hostile guest does and expects to be
 //! stopped: it says `ATTACK name survived` if it is not.
 //!
 //! It runs unchanged on the bare machine (under the SBI firmware), which is the reference for what it expects. Where a

@@ -36,6 +36,23 @@ pub fn probe() -> Result<PathBuf, LabError> {
     built(PROBE_VARIABLE, "probe.bin")
 }
 
+/// The probe guest as the linker made it: for loaders that put it where it says.
+///
+/// # Errors
+/// [`LabError::Missing`] if it has not been built.
+pub fn probe_program() -> Result<PathBuf, LabError> {
+    existing(probe()?.with_extension(""), "./x build")
+}
+
+/// The host system for KVM: its initial file system, without guests.
+///
+/// # Errors
+/// [`LabError::Missing`] if it has not been made.
+pub fn kvm_host() -> Result<PathBuf, LabError> {
+    let path = config::cache_dir().map(|cache| cache.join("kvm-host/kvm-host.cpio")).unwrap_or_default();
+    existing(path, "./x image --loads")
+}
+
 /// The fault firmware.
 ///
 /// # Errors

@@ -18,6 +18,11 @@ pub enum Comparison {
         /// The trial.
         trial: String,
     },
+    /// Values of a trial as the peer's of the figures of the same name that stand before it.
+    Peer {
+        /// The trial.
+        trial: String,
+    },
     /// Some values of a trial, under names of their own.
     Parts {
         /// The trial.
@@ -105,11 +110,24 @@ impl Results {
 pub fn figures(comparisons: &[Comparison], results: &Results, goals: Goals<'_>) -> Vec<Figure> {
     let mut figures = Vec::new();
     for comparison in comparisons {
+        if let Comparison::Peer { trial } = comparison {
+            put_beside(&mut figures, trial, results);
+        }
         let found = compare(comparison, results, goals, &figures);
         figures.extend(found);
     }
     figures.sort_by_key(|figure| goals.place(&figure.id));
     figures
+}
+
+/// Without a value of the peer, what was measured apart stands there.
+fn put_beside(figures: &mut [Figure], peer: &str, results: &Results) {
+    for figure in figures {
+        if let Ok(value) = results.median(peer, &figure.id) {
+            figure.peer = Some(value);
+            figure.peer_in_this_run = true;
+        }
+    }
 }
 
 fn compare(comparison: &Comparison, results: &Results, goals: Goals<'_>, before: &[Figure]) -> Vec<Figure> {
@@ -118,6 +136,7 @@ fn compare(comparison: &Comparison, results: &Results, goals: Goals<'_>, before:
             let Some(first) = results.of(trial).first() else { return Vec::new() };
             first.values.iter().map(|value| repeated(results, trial, value, &value.name, goals)).collect()
         }
+        Comparison::Peer { .. } => Vec::new(),
         Comparison::Parts { trial, parts } => {
             let Some(first) = results.of(trial).first() else { return Vec::new() };
             let part = |(figure, name): &(String, String)| match first.value(name) {
@@ -262,6 +281,16 @@ mod tests {
         let [least, most] = figure.spread.expect("three seeds");
         assert!((least - 1.04).abs() < 1e-9 && (most - 1.1).abs() < 1e-9);
         assert_eq!((figure.peer, figure.peer_in_this_run, figure.is_reached()), (Some(2.0), true, Some(false)));
+    }
+
+    #[test]
+    fn a_peer_stands_beside_figures_of_the_same_name() {
+        let comparisons = [Comparison::Values { trial: "slow".into() }, Comparison::Peer { trial: "peer".into() }];
+        let figures = figures(&comparisons, &results(), Goals(GOALS));
+        let peer = |id: &str| figures.iter().find(|figure| figure.id == id).map(|figure| figure.peer);
+        // The median of twice 100, 100 and 110; of the other the peer has nothing.
+        assert_eq!((peer("a.time"), peer("b.time")), (Some(Some(200.0)), Some(None)));
+        assert!(figures.iter().all(|figure| figure.peer_in_this_run == (figure.id == "a.time")));
     }
 
     #[test]

@@ -368,8 +368,12 @@ pub enum Artifact {
     Monitor,
     /// The probe guest.
     Probe,
+    /// The probe guest as the linker made it.
+    ProbeProgram,
     /// The instruction-counting plugin.
     Counter,
+    /// The host system for KVM.
+    KvmHost,
     /// The machine model's plugin.
     Model,
     /// A file of the cache.
@@ -383,7 +387,9 @@ impl Artifact {
         match self {
             Self::Monitor => "monitor image",
             Self::Probe => "probe guest",
+            Self::ProbeProgram => "probe guest's program",
             Self::Counter => "counting plugin",
+            Self::KvmHost => "KVM host",
             Self::Model => "machine model's plugin",
             Self::Cached(name) => name,
         }
@@ -397,7 +403,9 @@ impl Artifact {
         match self {
             Self::Monitor => artifacts::monitor(),
             Self::Probe => artifacts::probe(),
+            Self::ProbeProgram => artifacts::probe_program(),
             Self::Counter => artifacts::counter(),
+            Self::KvmHost => artifacts::kvm_host(),
             Self::Model => artifacts::numa_plugin(),
             Self::Cached(name) => artifacts::cached(name),
         }

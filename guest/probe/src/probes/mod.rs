@@ -68,7 +68,7 @@ pub fn run(hart: u64, machine: &Machine) {
         let number = |key| argument(machine, key).and_then(|text| text.parse().ok());
         let count = number("n=").unwrap_or(1_000);
         figures::clock::count_by_time(number("ticks=").unwrap_or(0));
-        figures::run(figure, machine, hart, count);
+        figure.split(',').for_each(|figure| figures::run(figure, machine, hart, count));
         if machine.bootargs.split(' ').any(|word| word == "stay") {
             // The host wants to read this VM's counters, which go with it.
             figures::run("idle", machine, hart, 1);

@@ -29,7 +29,9 @@ mod tests {
                     |trial: &String| assert!(names.iter().any(|(name, _)| name == trial), "{trial} is no trial");
                 for comparison in &plan.comparisons {
                     match comparison {
-                        Comparison::Values { trial } | Comparison::Parts { trial, .. } => known(trial),
+                        Comparison::Values { trial } | Comparison::Peer { trial } | Comparison::Parts { trial, .. } => {
+                            known(trial)
+                        }
                         Comparison::Ratio { of, over, peer, .. } => {
                             [of, over].into_iter().chain(peer).for_each(known);
                         }

@@ -6,6 +6,8 @@ mod kvm;
 mod marks;
 mod progress;
 
+pub use kvm::settings as kvm_settings;
+
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
@@ -78,7 +80,9 @@ fn trials(
             Err(error @ LabError::Store { .. }) => return Err(error),
             Err(_) if !options.wants(trial) => {}
             // The peer is for comparison: the rest can be measured without it.
-            Err(error @ LabError::Load(LoadError::Missing { .. })) if trial.system == System::Kvm => {
+            Err(error @ (LabError::Load(LoadError::Missing { .. }) | LabError::Missing { .. }))
+                if trial.system == System::Kvm =>
+            {
                 progress.note(&format!("{}: left out: {error}", trial.label()));
             }
             Err(error) => {

@@ -4,6 +4,7 @@
 //! guest. Exits are counted by the monitor: the difference of two runs that differ only in their repetitions, so that
 //! boot and console cancel.
 
+mod kvm;
 mod measure;
 
 use crate::compare::Comparison;
@@ -23,7 +24,7 @@ pub const EXPERIMENT: Experiment = Experiment {
     plan,
 };
 
-/// Peers: Linux 6.12 KVM with kvmtool, measured apart.
+/// Peers where KVM is not measured in the same run: Linux 6.12 KVM with kvmtool, measured apart.
 const GOALS: &[Goal] = &[
     Goal::new("sbi_null", INSTRUCTIONS, AtMost(150.0), "null SBI call, exit to re-entry").peer(1_150.0),
     Goal::new("timer_exits", EXITS, AtMost(0.0), "exits per guest timer").peer(0.0),
@@ -59,7 +60,17 @@ fn plan(size: Size) -> Plan {
         trial("one-hart", MachineSpec::new(1, 1, 768).counting(), measure::one_hart),
         trial("two-harts", MachineSpec::new(1, 2, 512), measure::two_harts),
     ];
-    let comparisons = trials.iter().map(|trial| Comparison::Values { trial: trial.name.clone() }).collect();
+    let peer = Trial {
+        name: "kvm".to_owned(),
+        work: Work::Procedure(Procedure { count, version: 1, needs: kvm::NEEDS, run: kvm::operations }),
+        machine: MachineSpec::new(1, 1, 1024).counting(),
+        system: System::Kvm,
+        meter: Meter::Own,
+        seed: 0,
+    };
+    let mut comparisons: Vec<_> = trials.iter().map(|trial| Comparison::Values { trial: trial.name.clone() }).collect();
+    comparisons.push(Comparison::Peer { trial: peer.name.clone() });
+    let trials = trials.into_iter().chain([peer]).collect();
     let title = "What single operations cost";
     Plan { trials, comparisons, charts: vec![ChartPlan::figures("costs", title, COSTS, INSTRUCTIONS, true)] }
 }
