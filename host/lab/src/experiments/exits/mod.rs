@@ -49,7 +49,7 @@ fn plan(size: Size) -> Plan {
     let count = size.pick(200, 2_000);
     let trial = |name: &str, machine, run| Trial {
         name: name.to_owned(),
-        work: Work::Procedure(Procedure { count, version: 1, needs: &[Artifact::Probe], run }),
+        work: Work::Procedure(Procedure { count, version: 2, needs: &[Artifact::Probe], run }),
         machine,
         system: System::Mirrorball,
         meter: Meter::Own,
