@@ -162,7 +162,7 @@ pub fn give_way() {
 
 /// Sleeps.
 pub fn sleep(nanoseconds: usize) {
-    let time = [0, nanoseconds];
+    let time = [nanoseconds / 1_000_000_000, nanoseconds % 1_000_000_000];
     call3(number::NANOSLEEP, [time.as_ptr() as usize, 0, 0]);
 }
 
