@@ -91,8 +91,10 @@ fn workloads_of_debian_packages_give_their_results_in_a_vm() {
         let line = load.command_line(Size::Small, None);
         let spec: VmSpec = ok(debian_vm(name, 2, load.memory_mib(Size::Small), INITRD, &line));
         ok(machine.start(&spec));
-        let outcome = ok(Outcome::of(load, &ok(machine.end_of(&spec.name)).console));
+        let console = ok(machine.end_of(&spec.name)).console;
+        let outcome = ok(Outcome::of(load, &console));
         println!("{name}: {outcome:?}");
+        assert!(outcome.nanoseconds.is_some(), "{name} says no time: {console}");
     }
 }
 

@@ -109,6 +109,7 @@ fn measure(arguments: &Arguments) -> i32 {
     linux::mark::<{ marks::END }>();
     let took = linux::nanoseconds() - began;
     linux::mark::<{ hint::OFF }>();
-    print!("measured ns={took}\n");
+    // Whatever the program wrote last need not have ended its line.
+    print!("\nmeasured ns={took}\n");
     status
 }
