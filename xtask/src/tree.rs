@@ -15,7 +15,7 @@ pub const BARE_TARGET: &str = "riscv64imac-unknown-none-elf";
 pub const GUEST_TARGET: &str = "riscv64gc-unknown-none-elf";
 
 /// Packages that only build for [`BARE_TARGET`].
-pub const BARE_PACKAGES: [&str; 3] = ["monitor", "probe", FIRMWARE];
+pub const BARE_PACKAGES: [&str; 4] = ["monitor", "probe", FIRMWARE, "fault-probe"];
 
 /// The one of them that also has a library for the host.
 pub const FIRMWARE: &str = "firmware";

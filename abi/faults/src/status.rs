@@ -94,7 +94,7 @@ pub struct Status {
 
 impl Status {
     /// Reads the page with `word`, which gives the word of an index, volatile. `None` where there is no such page, or if it
-    /// does not come to rest in a bounded time.
+    /// was being written all the time (some thousand loads): then ask again.
     #[must_use]
     pub fn read(word: impl Fn(usize) -> u64) -> Option<Self> {
         const TRIES: usize = 1000;

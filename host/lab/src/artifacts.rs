@@ -61,6 +61,14 @@ pub fn firmware() -> Result<PathBuf, LabError> {
     built("MIRRORBALL_FIRMWARE", "firmware.bin")
 }
 
+/// The program that lives through faults.
+///
+/// # Errors
+/// [`LabError::Missing`] if it has not been built.
+pub fn fault_probe() -> Result<PathBuf, LabError> {
+    built("MIRRORBALL_FAULT_PROBE", "fault-probe.bin")
+}
+
 /// The machine model's plugin for the emulator.
 ///
 /// # Errors

@@ -15,6 +15,7 @@
 //! | `disk_times` | disks in the machine model's time, under Linux on the bare machine |
 //! | `machines` | the largest machine, uneven ones, holes in memory |
 //! | `counters` | miss counters as a device, and nonsense in their place |
+//! | `faults` | hardware that fails, seen from HS-mode and from a guest, at random moments |
 //! | `linux` | Debian's kernel to user space, on all shapes; overcommitted |
 //! | `loads` | workloads on the bare machine, in a VM and under KVM, with the known results |
 //! | `system` | whole Debian: U-Boot, persistent disks, partitions, networks, orderly ends |

@@ -15,8 +15,9 @@ use crate::bare::csr::{self, HGATP};
 use crate::bare::harts::{hardware, hart};
 use crate::bare::{doorbell, injection, trap};
 
-/// Longest wait for another hart, in ticks: 2 s. It is only reached if a hart is broken: M-mode does bounded work.
-const PATIENCE: u64 = 20_000_000;
+/// Longest wait for another hart, in ticks: 20 s. It is only reached if a hart is broken, as M-mode does bounded work; an
+/// emulator on a busy host may well let a hart stand still for a second.
+const PATIENCE: u64 = 200_000_000;
 /// Pages that are fenced one by one; more are fenced by a fence for all.
 const SINGLY: u64 = 64;
 const PAGE: u64 = 4096;

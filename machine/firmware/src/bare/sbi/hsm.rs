@@ -5,7 +5,7 @@ use core::sync::atomic::Ordering;
 use rustsbi::SbiRet;
 
 use crate::bare::csr::{self, MIE, MIP, SIE};
-use crate::bare::harts::{Hart, fate, hardware, hart};
+use crate::bare::harts::{Hart, hardware, hart};
 use crate::bare::{doorbell, entry, injection, trap};
 
 pub const STARTED: u64 = 0;
@@ -49,7 +49,9 @@ impl rustsbi::Hsm for Harts {
     }
 
     fn hart_stop(&self) -> SbiRet {
-        wait_for_start(csr::this_hart())
+        let id = csr::this_hart();
+        hart(id).state.store(STOPPED, Ordering::Release);
+        wait_for_start(id)
     }
 
     fn hart_get_status(&self, id: usize) -> SbiRet {
@@ -89,12 +91,9 @@ pub fn boot(id: usize, address: u64, tree: u64) -> ! {
     entry::enter_supervisor(id, address, tree)
 }
 
-/// Waits, stopped, until another hart starts this one.
+/// Waits, stopped, until another hart starts this one. At reset that may have happened already, so the state is not touched.
 pub fn wait_for_start(id: usize) -> ! {
     let own = hart(id);
-    if own.fate.load(Ordering::Acquire) == fate::ALIVE {
-        own.state.store(STOPPED, Ordering::Release);
-    }
     loop {
         trap::attend(id);
         if own.state.load(Ordering::Acquire) == START_PENDING {
