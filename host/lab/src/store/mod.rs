@@ -9,6 +9,7 @@
 mod configuration;
 
 use std::io::{self, Write};
+use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
@@ -182,7 +183,9 @@ pub fn write_whole(path: &Path, content: &[u8]) -> Result<(), LabError> {
     let folder = path.parent().unwrap_or(Path::new("."));
     let write = || -> io::Result<()> {
         std::fs::create_dir_all(folder)?;
-        let mut file = tempfile::NamedTempFile::new_in(folder)?;
+        // Readable as other files are: the umask still counts.
+        let usual = std::fs::Permissions::from_mode(0o666);
+        let mut file = tempfile::Builder::new().permissions(usual).tempfile_in(folder)?;
         file.write_all(content)?;
         file.as_file().sync_all()?;
         file.persist(path).map_err(|error| error.error)?;

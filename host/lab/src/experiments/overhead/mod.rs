@@ -33,8 +33,13 @@ const GOALS: &[Goal] = &[
     Goal::new("overhead_compute", RATIO, AtMost(1.01), "compute-bound mix, 1 vCPU, over the bare machine")
         .below_peer()
         .paper(1.03, "Disco, Fig. 6: Raytrace"),
-    Goal::new("overhead_smp", RATIO, AtMost(1.05), "pmake in one VM of 8 vCPUs on 4 nodes, over the bare machine")
-        .paper(1.20, "Cellular Disco, 3.3: the worst of 8 and 32 processors"),
+    Goal::new(
+        "overhead_smp",
+        RATIO,
+        AtMost(1.05),
+        "one VM of 8 vCPUs on 4 nodes, over the bare machine: pmake (quick: radix sort)",
+    )
+    .paper(1.20, "Cellular Disco, 3.3: the worst of 8 and 32 processors"),
     Goal::new("overhead_engineering", RATIO, Target::Compare, "engineering, 1 vCPU, over the bare machine")
         .paper(1.07, "Disco, Table 3"),
     Goal::new("overhead_raytrace", RATIO, Target::Compare, "ray tracer, 1 vCPU, over the bare machine")
