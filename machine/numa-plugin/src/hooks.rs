@@ -20,6 +20,13 @@ const CF_PARALLEL: u32 = 0x8000;
 /// How many words of the accelerator's table are looked through for its clock.
 const SLOTS: usize = 40;
 
+/// `VersionInfo` of QEMU's machine protocol.
+#[repr(C)]
+struct Version {
+    numbers: *const [i64; 3],
+    package: *const c_char,
+}
+
 /// A hart, as QEMU knows it (`CPUState`).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Cpu(*mut c_void);
@@ -54,6 +61,7 @@ macro_rules! hooks {
 }
 
 hooks! {
+    qmp_query_version: fn(*mut *mut c_void) -> *mut Version;
     qemu_get_cpu: fn(c_int) -> *mut c_void;
     tcg_cflags_set: fn(*mut c_void, u32);
     cpu_exit: fn(*mut c_void);
@@ -73,6 +81,15 @@ hooks! {
 }
 
 impl Hooks {
+    /// The emulator's version, and whose build it is.
+    pub fn version(&self) -> ([i64; 3], String) {
+        // SAFETY: QEMU makes a record of this shape, which is never freed here.
+        unsafe {
+            let version = &*(self.qmp_query_version)(std::ptr::null_mut());
+            (*version.numbers, CStr::from_ptr(version.package).to_string_lossy().into_owned())
+        }
+    }
+
     /// The hart of this index.
     pub fn cpu(&self, index: usize) -> Cpu {
         // SAFETY: QEMU gives null for one that does not exist.

@@ -37,8 +37,10 @@ use std::sync::OnceLock;
 use crate::hooks::Hooks;
 use crate::options::Options;
 
-/// What QEMU calls itself if the model knows it.
-const KNOWN: (&str, &str) = ("QEMU emulator version 10.0.", "(Debian ");
+/// The versions of QEMU that the model knows: a stable series does not change what it needs.
+const KNOWN: (i64, i64) = (10, 0);
+/// How the package of the build that the model knows begins.
+const PACKAGER: &str = "Debian ";
 
 static HOOKS: OnceLock<Hooks> = OnceLock::new();
 
@@ -59,12 +61,12 @@ pub(crate) fn install(id: api::Id, arguments: &[String], target: &str, harts: us
 }
 
 fn try_install(id: api::Id, arguments: &[String], target: &str, harts: usize) -> Result<(), String> {
-    check_emulator()?;
+    let hooks = Hooks::find().map_err(|name| refuse(&format!("this one does not export {name}")))?;
+    check_emulator(&hooks)?;
+    let _ = HOOKS.set(hooks);
     if target != "riscv64" || harts == 0 {
         return Err(format!("the model knows whole riscv64 machines, this emulates {target} with {harts} harts"));
     }
-    let hooks = Hooks::find().map_err(|name| refuse(&format!("it does not export {name}")))?;
-    let _ = HOOKS.set(hooks);
     let options = Options::read(arguments)?;
     state::prepare(&options, harts)?;
     let callbacks = api::Callbacks {
@@ -77,16 +79,12 @@ fn try_install(id: api::Id, arguments: &[String], target: &str, harts: usize) ->
     Ok(())
 }
 
-/// Asks the running program for its version.
-fn check_emulator() -> Result<(), String> {
-    let output = std::process::Command::new("/proc/self/exe").arg("--version").output();
-    let text = output.map_err(|error| refuse(&format!("its version cannot be asked: {error}")))?.stdout;
-    let text = String::from_utf8_lossy(&text);
-    let version = text.lines().next().unwrap_or_default();
-    if version.starts_with(KNOWN.0) && version.contains(KNOWN.1) {
+fn check_emulator(hooks: &Hooks) -> Result<(), String> {
+    let ([major, minor, micro], package) = hooks.version();
+    if (major, minor) == KNOWN && package.starts_with(PACKAGER) {
         return Ok(());
     }
-    Err(refuse(&format!("this is \"{version}\"")))
+    Err(refuse(&format!("this is {major}.{minor}.{micro} ({package})")))
 }
 
 /// Says what is wrong with the emulator and what to do.

@@ -11,6 +11,7 @@
 pub mod block;
 pub mod clock;
 mod messages;
+mod model;
 mod sharing;
 mod work;
 
@@ -38,6 +39,11 @@ const FIGURES: &[(&str, Figure)] = &[
     ("touch", work::touch),
     ("idle", work::idle),
     ("spin", work::spin),
+    ("model_latency", model::latency),
+    ("model_caches", model::caches),
+    ("model_tlb", model::tlb),
+    ("model_parallel", model::parallel),
+    ("model_clocks", model::clocks),
 ];
 
 /// Runs figure `name` with `count` repetitions.
