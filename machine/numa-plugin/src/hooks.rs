@@ -96,7 +96,7 @@ impl Hooks {
         Cpu(unsafe { (self.qemu_get_cpu)(index as c_int) })
     }
 
-    /// Has the hart's code translated as if harts ran in parallel: see [`CF_PARALLEL`].
+    /// Has the hart's code translated as if harts ran in parallel: see [`CF_PARALLEL`]. A single hart is faster without.
     pub fn translate_in_parallel(&self, cpu: Cpu) {
         // SAFETY: called when the hart begins, before it translates anything.
         unsafe { (self.tcg_cflags_set)(cpu.0, CF_PARALLEL) };

@@ -13,7 +13,8 @@
 //! it: it needs functions that are not in the plugin API (`hooks`), and refuses any other.
 //!
 //! # While it is off
-//! Blocks count instructions and time, and nothing else: plain speed. Harts are up to 20 us apart, and idle time passes
+//! Blocks count time, and nothing else: plain speed. Instructions are then estimated, by the mode that a hart is in when
+//! it looks up, some ten thousand instructions apart. Harts are up to 20 us apart, and idle time passes
 //! as fast as the host's, as in plain QEMU. While it is on idle time jumps, but for host input or output under way.
 //!
 //! # Threads

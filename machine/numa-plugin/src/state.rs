@@ -163,7 +163,9 @@ pub extern "C" fn hart_begins(_: Id, index: c_uint) {
     }
     let index = index as usize;
     let cpu = hooks().cpu(index);
-    hooks().translate_in_parallel(cpu);
+    if model.harts.len() > 1 {
+        hooks().translate_in_parallel(cpu);
+    }
     model.harts[index].cpu = Some(cpu);
     model.clocks.start(index, model.seed);
     model.refresh_words(index);
@@ -191,13 +193,25 @@ impl Model {
         hart.words[words::TIME].store(hart.seen, Relaxed);
     }
 
-    /// The time that `hart` has used since this was last asked.
+    /// The time that `hart`, which is running, has used since this was last asked.
     pub fn take_spent(&mut self, hart: usize) -> u64 {
+        self.sample(hart);
         let hart = &mut self.harts[hart];
         let now = hart.words[words::TIME].load(Relaxed);
         let spent = now - hart.seen;
         hart.seen = now;
         spent
+    }
+
+    /// While the model is off blocks count time only: instructions are those of the mode that `hart` is found in.
+    fn sample(&self, hart: usize) {
+        let spent = self.spent(hart);
+        if self.is_on || spent == 0 {
+            return;
+        }
+        let mode = self.view.registers.as_ref().map_or(Mode::M, Registers::mode);
+        let count = &self.harts[hart].words[words::COUNTS + mode as usize];
+        count.store(count.load(Relaxed) + spent / self.config.cycle_ps, Relaxed);
     }
 
     /// The time that `hart` has used since its clock was brought up to date.
@@ -217,6 +231,7 @@ impl Model {
         if self.is_on == is_on {
             return;
         }
+        self.sample(hart);
         self.is_on = is_on;
         self.set_window();
         self.machine.forget_translations();

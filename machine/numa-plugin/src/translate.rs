@@ -42,7 +42,9 @@ pub extern "C" fn translate(_: Id, block: *mut c_void) {
     block.call_from(model.entry(words::TIME), LOOK_UP, time::look_up);
     let count = block.len();
     block.add(model.entry(words::TIME), count as u64 * model.config.cycle_ps);
-    block.add(model.entry(words::COUNTS + mode as usize), count as u64);
+    if model.is_on {
+        block.add(model.entry(words::COUNTS + mode as usize), count as u64);
+    }
     if model.is_on && model.fidelity == Fidelity::Reference {
         add_fetches(model, &block, mode);
     }

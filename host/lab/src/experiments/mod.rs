@@ -2,12 +2,14 @@
 
 mod bootscale;
 mod exits;
+mod machine;
 mod overhead;
 
 use crate::plan::Experiment;
 
 /// All experiments, in the order of `mirrorball bench list`.
-pub const EXPERIMENTS: &[Experiment] = &[exits::EXPERIMENT, overhead::EXPERIMENT, bootscale::EXPERIMENT];
+pub const EXPERIMENTS: &[Experiment] =
+    &[machine::EXPERIMENT, exits::EXPERIMENT, overhead::EXPERIMENT, bootscale::EXPERIMENT];
 
 #[cfg(test)]
 mod tests {
