@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 
 use addr::{Gfn, Mfn, NodeId, PAGES_PER_LARGE, PageSize, SpuId, VmId};
 use frames::testing::{FakeMemory, small_machine};
-use frames::{DyingList, Frames, PendingShootdown, Pool};
-use pmap::{Glance, Pmap, PmapError, Rights, StateKind};
+use frames::{DyingList, Frames, PageUse, PendingShootdown, Pool};
+use pmap::{Glance, LeafChange, PageState, Pmap, PmapError, Rights, StateKind, Swap};
 use proptest::prelude::*;
 use tlb::ShootdownTracker;
 
@@ -189,7 +189,7 @@ impl Bench<'_> {
         }
     }
 
-    fn check(&self) {
+    fn check(&mut self) {
         let memory = self.pool.memory;
         let mut seen = BTreeMap::new();
         self.pmap.for_each(memory, |mapping| {
@@ -207,6 +207,11 @@ impl Bench<'_> {
         });
         let wanted: BTreeMap<u64, u64> = self.model.iter().map(|(gfn, page)| (*gfn, page.0)).collect();
         assert!(seen == wanted, "pmap and model differ");
+        // Twice: what was found first is remembered, and nothing that has changed may be.
+        for gfn in (BASE..BASE + PAGES).step_by(3).chain(BASE..BASE + PAGES).chain([BASE, BASE]) {
+            let page = self.pmap.private_page(memory, Gfn::new(gfn)).map(Mfn::raw);
+            assert_eq!(page, wanted.get(&gfn).copied());
+        }
         let counts = self.pmap.counts();
         assert_eq!(counts.of(StateKind::Private), wanted.len() as u64);
         assert_eq!(counts.of(StateKind::Absent), PAGES - wanted.len() as u64);
@@ -266,6 +271,67 @@ fn a_page_given_back_and_taken_again_makes_the_block_whole() {
     assert_eq!(pmap.populate_vacant(&pool, hole), Some((same, true)));
     assert_eq!(pmap.collapse(&pool, hole), Ok(mapping));
     assert_eq!((pmap.counts().large_blocks(), pmap.counts().table_pages()), (1, 0));
+}
+
+/// The quick way to share does what the other one does: page by page, private and shared ones, with the same counts.
+#[test]
+fn sharing_quickly_is_sharing() {
+    let (memory, frames) = small_machine(&[4, 4]);
+    let pool = Pool { frames: &frames, memory: &memory, nodes: &NODES, vm: VM, spu: SpuId(0) };
+    let first = Gfn::new(0x80000);
+    let mut pmap = Pmap::new(VM, first, 1024).unwrap();
+    let frame = pool.guest_page(PageSize::Large, first).unwrap();
+    pmap.populate_large(&frames, first, frame).unwrap();
+    let cached = [0, 1, 1].map(|node| frames.alloc(NodeId(node), 0, PageUse::Shared).unwrap().settle());
+    let mut dying = DyingList::new();
+    // A large page, an absent one, one that is not RAM: the other way.
+    for gfn in [0x80001, 0x80300, 0x80400] {
+        assert_eq!(pmap.share_quickly(&pool, Gfn::new(gfn), cached[0], &mut dying), Swap::Other);
+    }
+    pmap.map_shared(&pool, Gfn::new(0x80001), cached[0], &mut dying).unwrap();
+    for (gfn, page, want) in [
+        (0x80001, cached[0], Swap::Same),
+        (0x80001, cached[1], Swap::Done),
+        (0x80002, cached[1], Swap::Done),
+        (0x80002, cached[2], Swap::Done),
+        (0x80003, cached[0], Swap::Done),
+    ] {
+        assert_eq!(pmap.share_quickly(&pool, Gfn::new(gfn), page, &mut dying), want);
+        assert_eq!(pmap.lookup(&memory, Gfn::new(gfn)).unwrap().state, PageState::Shared { mfn: page, pins: 0 });
+        assert_eq!(pmap.private_page(&memory, Gfn::new(gfn)), None);
+    }
+    pmap.pin(&pool, Gfn::new(0x80004), true).unwrap();
+    assert_eq!(pmap.share_quickly(&pool, Gfn::new(0x80004), cached[0], &mut dying), Swap::Other);
+    pmap.pin(&pool, Gfn::new(0x80004), false).unwrap();
+    let counts = pmap.counts();
+    assert_eq!((counts.of(StateKind::Shared), counts.of(StateKind::Private)), (3, 509));
+    assert_eq!(counts.shared_on(NodeId(0)) + counts.shared_on(NodeId(1)), 3);
+    assert_eq!((counts.shared_on(NodeId(0)), counts.on(NodeId(0)) + counts.on(NodeId(1))), (1, 512));
+    free(&frames, &memory, dying);
+    assert_eq!(cached.map(|page| frames.is_held_alone(page)), [false; 3]);
+
+    // A write: a copy that is written behind its shootdown; the last holder keeps the page.
+    let mut dying = DyingList::new();
+    let copied = pmap.break_sharing(&pool, Gfn::new(0x80001), &mut dying, || pool.page_to_fill(Gfn::new(0x80001)));
+    assert_eq!(copied.unwrap().leaves, LeafChange::Remove);
+    assert_eq!(pmap.private_page(&memory, Gfn::new(0x80001)), None);
+    free(&frames, &memory, dying);
+    assert_eq!(pmap.note_write(&pool, Gfn::new(0x80001)), Ok(true));
+    assert!(pmap.private_page(&memory, Gfn::new(0x80001)).is_some());
+    assert_eq!(frames.release_hold(cached[2]), Ok(false));
+    let mut dying = DyingList::new();
+    let kept = pmap.break_sharing(&pool, Gfn::new(0x80002), &mut dying, || panic!("nobody else has the page"));
+    assert_eq!((kept.unwrap().leaves, dying.is_empty()), (LeafChange::Strengthen, true));
+    assert_eq!(pmap.private_page(&memory, Gfn::new(0x80002)), Some(cached[2]));
+
+    let mut dying = DyingList::new();
+    let mut next = Some(first);
+    while let Some(at) = next {
+        next = pmap.release(&pool, at, 0x80400 - at.raw(), &mut dying).unwrap().next;
+    }
+    free(&frames, &memory, dying);
+    assert!(frames.vm_pages(&memory, VM).is_empty());
+    assert_eq!([cached[0], cached[1]].map(|page| frames.release_hold(page)), [Ok(true); 2]);
 }
 
 #[test]
