@@ -268,7 +268,7 @@ fn clients_of_another_version_and_too_many_clients_are_refused() {
     let count = old.read(&mut chunk).expect("an answer comes");
     let mut decoder = Decoder::new();
     decoder.push(&chunk[..count]);
-    let body = Body::Error(ControlError::VersionMismatch { client: 0, server: 1 });
+    let body = Body::Error(ControlError::VersionMismatch { client: 0, server: control::PROTOCOL_VERSION });
     assert_eq!(decoder.next_message(), Some(Ok(ServerMessage { id: 5, body })));
     let _second = fixture.client();
     let messages = read_to_end(&fixture.socket());

@@ -79,7 +79,7 @@ static MEASURED: AtomicU64 = AtomicU64::new(0);
 
 /// From this hart to the memory of each node.
 fn chase(from: u64) {
-    let (nodes, bytes) = (SHAPE.load(Ordering::SeqCst) % 16, SHAPE.load(Ordering::SeqCst) / 16 << 20);
+    let (nodes, bytes) = (SHAPE.load(Ordering::SeqCst) % 16, (SHAPE.load(Ordering::SeqCst) / 16) << 20);
     for to in 0..nodes {
         // The firmware has the start of the first node, the device tree its end.
         let start = 0x8000_0000 + to * bytes + bytes / 2;
