@@ -20,4 +20,6 @@ case $do in
     halt) while :; do /bin/busybox sleep 3600; done ;;
     reboot) exec /bin/busybox reboot -f ;;
 esac
+# Waits until the console has sent everything: the end of the machine does not.
+/bin/busybox stty sane
 exec /bin/busybox poweroff -f

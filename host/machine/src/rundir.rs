@@ -98,7 +98,7 @@ pub enum RunDirError {
         path: PathBuf,
     },
     /// A machine of this name runs.
-    #[error("a machine named {name:?} is running already; stop it with `mirrorball shutdown {name}`")]
+    #[error("a machine named {name:?} is running already; stop it with `mirrorball -m {name} shutdown`")]
     Running {
         /// Its name.
         name: Name,

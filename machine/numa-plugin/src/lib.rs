@@ -20,7 +20,6 @@
 //! # Threads
 //! All harts share one thread, and all state is that thread's (`state`); only the machine's time is read by others.
 
-mod api;
 mod gates;
 mod hooks;
 mod idle;
@@ -34,6 +33,8 @@ mod translate;
 mod watch;
 
 use std::sync::OnceLock;
+
+use qemu_plugin::{Callbacks, Installation};
 
 use crate::hooks::Hooks;
 use crate::options::Options;
@@ -50,33 +51,25 @@ fn hooks() -> &'static Hooks {
     HOOKS.get().expect("installed")
 }
 
-/// Called by QEMU when it loads the plugin: 0 = ready.
-pub(crate) fn install(id: api::Id, arguments: &[String], target: &str, harts: usize) -> i32 {
-    match try_install(id, arguments, target, harts) {
-        Ok(()) => 0,
-        Err(problem) => {
-            eprintln!("numa-model: {problem}");
-            -1
-        }
-    }
-}
+qemu_plugin::export!("numa-model", install);
 
-fn try_install(id: api::Id, arguments: &[String], target: &str, harts: usize) -> Result<(), String> {
+fn install(installation: Installation) -> Result<(), String> {
+    let Installation { id, arguments, target, harts } = installation;
     let hooks = Hooks::find().map_err(|name| refuse(&format!("this one does not export {name}")))?;
     check_emulator(&hooks)?;
     let _ = HOOKS.set(hooks);
     if target != "riscv64" || harts == 0 {
         return Err(format!("the model knows whole riscv64 machines, this emulates {target} with {harts} harts"));
     }
-    let options = Options::read(arguments)?;
+    let options = Options::read(&arguments)?;
     state::prepare(&options, harts)?;
-    let callbacks = api::Callbacks {
-        hart_begins: state::hart_begins,
+    let callbacks = Callbacks {
+        hart_begins: Some(state::hart_begins),
         translate: translate::translate,
-        flush: translate::flush,
+        flush: Some(translate::flush),
         exit: state::exit,
     };
-    api::register(id, &callbacks);
+    qemu_plugin::register(id, &callbacks);
     Ok(())
 }
 

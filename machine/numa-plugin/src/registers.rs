@@ -3,7 +3,7 @@
 use machine_model::Root;
 use model_file::Mode;
 
-use crate::api::{Buffer, Register, registers};
+use qemu_plugin::{Buffer, Register, registers};
 
 /// General registers by number, as QEMU names them.
 const GENERAL: [&str; 32] = [

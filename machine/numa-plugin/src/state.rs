@@ -14,13 +14,13 @@ use std::thread::ThreadId;
 use machine_model::{Clocks, Config, Description, FetchSite, Fidelity, Machine, MarkLine, Port, Root, Shared};
 use model_file::{MODES, Mode, ModeCounters, at};
 
-use crate::api::{Entry, Id, Scoreboard};
 use crate::hooks::Cpu;
 use crate::marks::Marks;
 use crate::options::Options;
 use crate::ram::Ram;
 use crate::registers::Registers;
 use crate::{give_up, hooks, refuse, time};
+use qemu_plugin::{Entry, Id, Scoreboard};
 
 /// A hart looks up when its time counter is here.
 pub const LOOK_UP: u64 = 1 << 62;

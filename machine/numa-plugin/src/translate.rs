@@ -8,10 +8,10 @@ use std::ffi::c_void;
 use machine_model::{FetchSite, Fidelity, Root};
 use model_file::{Mode, hint};
 
-use crate::api::{Block, Id, Instruction};
 use crate::ram::Ram;
 use crate::state::{LOOK_UP, Model, model, words};
 use crate::{give_up, hooks, time, watch};
+use qemu_plugin::{Block, Id, Instruction};
 
 const PAGE: u64 = 4096;
 const WFI: u32 = 0x1050_0073;

@@ -5,10 +5,10 @@ use std::ffi::{c_uint, c_void};
 use machine_model::{Fence, Root};
 use model_file::Mode;
 
-use crate::api::AccessCallback;
 use crate::gates;
 use crate::state::{Model, model};
 use crate::time::look_at_next_block;
+use qemu_plugin::AccessCallback;
 
 /// Memory of PCI devices, whose work the host does. Interrupt controllers, timers and the console are elsewhere.
 const PCI: [std::ops::Range<u64>; 2] = [0x4000_0000..0x8000_0000, 0x4_0000_0000..0x8_0000_0000];

@@ -20,6 +20,8 @@ export workload size threads
 
 end() {
     echo "WORKLOAD $*"
+    # Waits until the console has sent it: the end of the machine does not.
+    stty sane
     poweroff -f
 }
 fail() {

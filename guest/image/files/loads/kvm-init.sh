@@ -18,6 +18,8 @@ mount -t tmpfs -o mode=1777 shm /dev/shm
 
 end() {
     echo "KVM $*"
+    # Waits until the console has sent it: the end of the machine does not.
+    stty sane
     poweroff -f
 }
 for number in "$guests" "$vcpus" "$memory" "${halt_poll_ns:-0}"; do

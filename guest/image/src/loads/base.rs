@@ -13,7 +13,7 @@ use crate::recipe::{Recipe, RecipeKey};
 const INIT: &str = include_str!("../../files/loads/init.sh");
 
 /// Names of busybox that scripts and makefiles use.
-const TOOLS: [&str; 49] = [
+const TOOLS: [&str; 50] = [
     "sh",
     "awk",
     "basename",
@@ -52,6 +52,7 @@ const TOOLS: [&str; 49] = [
     "sleep",
     "sort",
     "start-stop-daemon",
+    "stty",
     "sync",
     "tail",
     "taskset",

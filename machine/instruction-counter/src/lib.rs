@@ -12,24 +12,25 @@
 //!
 //! Counted per translation block, before it runs: a block that ends early by an exception counts wholly. That is
 //! below 1 in 10,000 on the workloads of the lab.
-//!
-//! Written against the plugin API of QEMU 10.0 (version 4), declared by hand in `qemu`: only what is used.
+//!//
+// UNSAFETY: the block that is translated is a pointer.
+#![expect(unsafe_code)]
 
 mod modes;
-mod qemu;
 
+use std::ffi::{c_uint, c_void};
 use std::fs::File;
 use std::io::Write;
-use std::sync::{Mutex, OnceLock};
+use std::sync::{Mutex, OnceLock, PoisonError};
 
 use modes::{MODES, Mode, Reader};
-use qemu::{Block, Id, Scoreboard};
+use qemu_plugin::{Block, Callbacks, Id, Installation, Scoreboard};
 
 /// Mask and value of `slti x0, x0, N`.
 const MARK: (u32, u32) = (0x000f_ffff, 0x0000_2013);
 
 struct Counter {
-    counts: Scoreboard<{ MODES }>,
+    counts: Scoreboard,
     out: Mutex<File>,
     /// Which modes have been met.
     seen: Mutex<[bool; MODES]>,
@@ -41,7 +42,7 @@ static COUNTER: OnceLock<Counter> = OnceLock::new();
 impl Counter {
     /// The first instruction of a mode is about to be executed.
     fn meet(&self, mode: Mode) {
-        let mut seen = self.seen.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+        let mut seen = self.seen.lock().unwrap_or_else(PoisonError::into_inner);
         if !std::mem::replace(&mut seen[mode.index()], true)
             && let Some(name) = mode.supervisor_name()
         {
@@ -52,56 +53,50 @@ impl Counter {
     fn print(&self, what: &str) {
         let mut line = what.to_owned();
         for mode in 0..MODES {
-            line.push_str(&format!(" {}", self.counts.sum(mode)));
+            line.push_str(&format!(" {}", self.counts.entry(mode).sum()));
         }
-        let mut out = self.out.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+        let mut out = self.out.lock().unwrap_or_else(PoisonError::into_inner);
         // Nobody is there to be told that the file cannot be written; the reader misses the line.
         let _ = writeln!(out, "{line}").and_then(|()| out.flush());
     }
 }
 
-/// Called by QEMU when it loads the plugin: 0 = ready.
-pub(crate) fn install(id: Id, arguments: &[String]) -> i32 {
-    let Some(path) = arguments.iter().find_map(|argument| argument.strip_prefix("out=")) else {
-        eprintln!("instruction-counter: say out=FILE");
-        return -1;
-    };
-    let out = match File::create(path) {
-        Ok(file) => Mutex::new(file),
-        Err(error) => {
-            eprintln!("instruction-counter: {path}: {error}");
-            return -1;
-        }
-    };
-    let counter =
-        Counter { counts: Scoreboard::new(), out, seen: Mutex::default(), reader: Mutex::new(Reader::default()) };
-    if COUNTER.set(counter).is_err() {
-        return -1;
-    }
-    qemu::on_translation(id, translate);
-    qemu::on_exit(id, || {
-        if let Some(counter) = COUNTER.get() {
-            counter.print("END");
-        }
-    });
-    0
+qemu_plugin::export!("instruction-counter", install);
+
+fn install(installation: Installation) -> Result<(), String> {
+    let path = installation.arguments.iter().find_map(|argument| argument.strip_prefix("out="));
+    let path = path.ok_or("say out=FILE")?;
+    let out = File::create(path).map_err(|error| format!("{path}: {error}"))?;
+    let (seen, reader) = (Mutex::default(), Mutex::default());
+    let counter = Counter { counts: Scoreboard::new(MODES), out: Mutex::new(out), seen, reader };
+    COUNTER.set(counter).map_err(|_| "it is loaded twice")?;
+    qemu_plugin::register(installation.id, &Callbacks { hart_begins: None, translate, flush: None, exit });
+    Ok(())
 }
 
-fn translate(block: &Block) {
+extern "C" fn exit(_: Id, _: *mut c_void) {
+    if let Some(counter) = COUNTER.get() {
+        counter.print("END");
+    }
+}
+
+extern "C" fn translate(_: Id, block: *mut c_void) {
     let Some(counter) = COUNTER.get() else { return };
-    let mode = counter.reader.lock().unwrap_or_else(std::sync::PoisonError::into_inner).mode();
+    // SAFETY: QEMU's pointer, used during this call.
+    let block = unsafe { Block::new(block) };
+    let mode = counter.reader.lock().unwrap_or_else(PoisonError::into_inner).mode();
     counter.meet(mode);
-    block.add_at_each_run(counter.counts.entry(mode.index()), block.len() as u64);
-    for instruction in block.instructions() {
+    block.add(counter.counts.entry(mode.index()), block.len() as u64);
+    for instruction in (0..block.len()).map(|index| block.instruction(index)) {
         let word = instruction.word();
         if word & MARK.0 == MARK.1 && word >> 20 != 0 {
-            instruction.call_at_each_run(at_mark, (word >> 20) as usize);
+            instruction.call(at_mark, (word >> 20) as usize, false);
         }
     }
 }
 
-fn at_mark(number: usize) {
+extern "C" fn at_mark(_: c_uint, number: *mut c_void) {
     if let Some(counter) = COUNTER.get() {
-        counter.print(&format!("MARK {number}"));
+        counter.print(&format!("MARK {}", number.addr()));
     }
 }

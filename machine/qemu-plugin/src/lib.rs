@@ -1,4 +1,12 @@
-//! QEMU's plugin API, version 4 (`include/qemu/qemu-plugin.h` of 10.0), as far as it is used.
+//! QEMU's plugin API, version 4 (`include/qemu/qemu-plugin.h` of 10.0), as far as our plugins use it: declared by hand,
+//! with types around it that can be used without `unsafe`.
+//!
+//! # Key types
+//! [`export!`] makes a library a plugin; [`register`] says which functions QEMU calls; [`Block`] and [`Instruction`] are
+//! what it translates, [`Scoreboard`] the words that translated code counts in, [`Register`] a hart's registers.
+//!
+//! # Licence
+//! QEMU's plugin interface is under the GPL: so is whatever links to it, this crate and its users.
 //
 // UNSAFETY: the API is C. Callbacks come in with numbers and pointers that QEMU made; each is passed on as it is, and
 // what may be done with it is said where it is used.
@@ -7,8 +15,7 @@
 use std::ffi::{CStr, c_char, c_int, c_uint, c_void};
 
 /// The version of the plugin API that this is written for.
-#[unsafe(no_mangle)]
-pub static qemu_plugin_version: c_int = 4;
+pub const VERSION: c_int = 4;
 
 /// The plugin, as QEMU names it.
 pub type Id = u64;
@@ -67,6 +74,7 @@ unsafe extern "C" {
     fn qemu_plugin_insn_vaddr(instruction: *const c_void) -> u64;
     fn qemu_plugin_insn_haddr(instruction: *const c_void) -> *mut c_void;
     fn qemu_plugin_scoreboard_new(element: usize) -> *mut c_void;
+    fn qemu_plugin_u64_sum(entry: RawEntry) -> u64;
     fn qemu_plugin_scoreboard_find(scoreboard: *mut c_void, hart: c_uint) -> *mut c_void;
     fn qemu_plugin_register_vcpu_tb_exec_inline_per_vcpu(block: *mut c_void, op: c_int, entry: RawEntry, value: u64);
     fn qemu_plugin_register_vcpu_tb_exec_cond_cb(
@@ -94,40 +102,80 @@ unsafe extern "C" {
     fn g_array_free(array: *mut RawArray, free_segment: c_int) -> *mut c_char;
 }
 
-/// Called by QEMU when it loads the plugin: 0 = ready.
-///
-/// # Safety
-/// `info` describes the machine, and `arguments` are `count` strings; both live as long as the call.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn qemu_plugin_install(
-    id: Id,
-    info: *const c_void,
-    count: c_int,
-    arguments: *const *const c_char,
-) -> c_int {
-    let mut words = Vec::new();
-    for index in 0..usize::try_from(count).unwrap_or(0) {
-        // SAFETY: QEMU gives `count` pointers to strings.
-        let word = unsafe { CStr::from_ptr(*arguments.add(index)) };
-        words.push(word.to_string_lossy().into_owned());
+/// What QEMU says when it loads a plugin.
+pub struct Installation {
+    /// The plugin.
+    pub id: Id,
+    /// The plugin's arguments.
+    pub arguments: Vec<String>,
+    /// What is emulated: `riscv64`.
+    pub target: String,
+    /// The harts of the machine; 0 if it is no whole machine.
+    pub harts: usize,
+}
+
+impl Installation {
+    /// # Safety
+    /// `info` describes the machine, and `arguments` are `count` strings, as QEMU gives them to `qemu_plugin_install`.
+    #[doc(hidden)]
+    pub unsafe fn new(id: Id, info: *const c_void, count: c_int, arguments: *const *const c_char) -> Self {
+        let mut words = Vec::new();
+        for index in 0..usize::try_from(count).unwrap_or(0) {
+            // SAFETY: QEMU gives `count` pointers to strings.
+            let word = unsafe { CStr::from_ptr(*arguments.add(index)) };
+            words.push(word.to_string_lossy().into_owned());
+        }
+        // SAFETY: QEMU gives a description that has this shape in version 4 of the API, with a string for the target.
+        let (target, harts) = unsafe {
+            let info = &*info.cast::<Info>();
+            let target = CStr::from_ptr(info.target).to_string_lossy().into_owned();
+            (target, if info.is_system { info.most_harts } else { 0 })
+        };
+        Self { id, arguments: words, target, harts: usize::try_from(harts).unwrap_or(0) }
     }
-    // SAFETY: QEMU gives a description that has this shape in version 4 of the API, with a string for the target.
-    let (target, harts) = unsafe {
-        let info = &*info.cast::<Info>();
-        let target = CStr::from_ptr(info.target).to_string_lossy().into_owned();
-        (target, if info.is_system { info.most_harts } else { 0 })
+}
+
+/// Makes this library a plugin: QEMU calls the function `fn(Installation) -> Result<(), String>` when it loads it. An
+/// error is printed after the given name, and QEMU ends.
+#[macro_export]
+macro_rules! export {
+    ($name:literal, $install:path) => {
+        /// The version of the plugin API that this is written for.
+        #[unsafe(no_mangle)]
+        pub static qemu_plugin_version: ::std::ffi::c_int = $crate::VERSION;
+
+        /// Called by QEMU when it loads the plugin: 0 = ready.
+        ///
+        /// # Safety
+        /// `info` describes the machine, and `arguments` are `count` strings; both live as long as the call.
+        #[unsafe(no_mangle)]
+        pub unsafe extern "C" fn qemu_plugin_install(
+            id: $crate::Id,
+            info: *const ::std::ffi::c_void,
+            count: ::std::ffi::c_int,
+            arguments: *const *const ::std::ffi::c_char,
+        ) -> ::std::ffi::c_int {
+            // SAFETY: as this function's caller says.
+            let installation = unsafe { $crate::Installation::new(id, info, count, arguments) };
+            match $install(installation) {
+                Ok(()) => 0,
+                Err(problem) => {
+                    eprintln!("{}: {problem}", $name);
+                    -1
+                }
+            }
+        }
     };
-    crate::install(id, &words, &target, usize::try_from(harts).unwrap_or(0))
 }
 
 /// Which functions QEMU calls.
 pub struct Callbacks {
     /// A hart is there; on its own thread.
-    pub hart_begins: extern "C" fn(Id, c_uint),
+    pub hart_begins: Option<extern "C" fn(Id, c_uint)>,
     /// A block is translated.
     pub translate: extern "C" fn(Id, *mut c_void),
     /// All translated blocks go.
-    pub flush: extern "C" fn(Id),
+    pub flush: Option<extern "C" fn(Id)>,
     /// QEMU ends.
     pub exit: extern "C" fn(Id, *mut c_void),
 }
@@ -136,9 +184,13 @@ pub struct Callbacks {
 pub fn register(id: Id, callbacks: &Callbacks) {
     // SAFETY: functions live as long as the plugin, which is never unloaded.
     unsafe {
-        qemu_plugin_register_vcpu_init_cb(id, callbacks.hart_begins);
+        if let Some(hart_begins) = callbacks.hart_begins {
+            qemu_plugin_register_vcpu_init_cb(id, hart_begins);
+        }
         qemu_plugin_register_vcpu_tb_trans_cb(id, callbacks.translate);
-        qemu_plugin_register_flush_cb(id, callbacks.flush);
+        if let Some(flush) = callbacks.flush {
+            qemu_plugin_register_flush_cb(id, flush);
+        }
         qemu_plugin_register_atexit_cb(id, callbacks.exit, std::ptr::null_mut());
     }
 }
@@ -153,7 +205,8 @@ impl Block {
         Self(block)
     }
 
-    /// Its number of instructions.
+    /// Its number of instructions, one at least.
+    #[expect(clippy::len_without_is_empty)]
     pub fn len(&self) -> usize {
         // SAFETY: the block is valid, see `new`.
         unsafe { qemu_plugin_tb_n_insns(self.0) }
@@ -270,9 +323,27 @@ impl Scoreboard {
     }
 }
 
+impl Entry {
+    /// The word of all harts together.
+    pub fn sum(self) -> u64 {
+        // SAFETY: the entry is within its scoreboard, which is never freed.
+        unsafe { qemu_plugin_u64_sum(self.0) }
+    }
+}
+
+// SAFETY: QEMU's scoreboards are made for use from all of its threads.
+unsafe impl Send for Scoreboard {}
+// SAFETY: as above.
+unsafe impl Sync for Scoreboard {}
+
 /// A register of a hart. The handle is the same for all harts of a machine.
 #[derive(Clone, Copy)]
 pub struct Register(*mut c_void);
+
+// SAFETY: a handle is a number for QEMU, not memory of a thread.
+unsafe impl Send for Register {}
+// SAFETY: as above.
+unsafe impl Sync for Register {}
 
 /// Names and handles of all registers of the hart on whose thread this runs.
 pub fn registers() -> Vec<(String, Register)> {
@@ -295,6 +366,15 @@ pub fn registers() -> Vec<(String, Register)> {
 
 /// Where register values are read into.
 pub struct Buffer(*mut RawArray);
+
+// SAFETY: nobody else knows of the array, and it belongs to no thread.
+unsafe impl Send for Buffer {}
+
+impl Default for Buffer {
+    fn default() -> Self {
+        Self::new()
+    }
+}
 
 impl Buffer {
     /// An empty one.

@@ -1,6 +1,6 @@
 //! Privilege modes, as QEMU's register `priv` shows them: privilege in bits 0 and 1, virtualization in bit 2.
 
-use crate::qemu::Register;
+use qemu_plugin::{Buffer, Register, registers};
 
 /// Number of modes that are told apart.
 pub const MODES: usize = 5;
@@ -50,14 +50,15 @@ impl Mode {
 #[derive(Default)]
 pub struct Reader {
     register: Option<Register>,
+    value: Buffer,
 }
 
 impl Reader {
     /// The mode; machine mode if QEMU does not tell.
     pub fn mode(&mut self) -> Mode {
         if self.register.is_none() {
-            self.register = Register::find("priv");
+            self.register = registers().into_iter().find(|(name, _)| name == "priv").map(|(_, register)| register);
         }
-        self.register.as_ref().and_then(Register::read).map_or(Mode::Machine, Mode::from_register)
+        self.register.map_or(Mode::Machine, |register| Mode::from_register(self.value.read(register)))
     }
 }
