@@ -171,6 +171,13 @@ pub enum EventKind {
         /// Why.
         reason: SharingRefusal,
     },
+    /// A pass over a VM's memory has found what others have too, or nobody needs.
+    PagesMerged {
+        /// Pages (4 KiB) that one machine page backs now, together with another VM's.
+        merged: u64,
+        /// Pages that were nothing but zeroes, in whole 2 MiB blocks, and came back.
+        zeroes: u64,
+    },
 }
 
 /// Why a page was not shared.

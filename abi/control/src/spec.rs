@@ -59,6 +59,9 @@ pub struct VmSpec {
     pub interrupts: Interrupts,
     /// The largest G-stage leaves to use.
     pub pages: Pages,
+    /// Whether it may have memory in common with other VMs, copy-on-write: pages of disks that it reads, and pages that are
+    /// found to be equal. One that may not is out of reach of guesses by the time that a write or a read takes.
+    pub sharing: bool,
     /// Whether it starts with the machine.
     pub autostart: bool,
     /// What happens when the guest fails (see [`crate::StopReason::is_crash`]).
@@ -83,6 +86,7 @@ impl VmSpec {
             balloon: true,
             interrupts: Interrupts::Auto,
             pages: Pages::Large,
+            sharing: true,
             autostart: true,
             on_crash: OnCrash::Stop,
             weight: DEFAULT_WEIGHT,

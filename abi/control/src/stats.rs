@@ -64,6 +64,10 @@ pub struct NodeStats {
     pub shared_bytes: u64,
     /// Guest memory that it backs, in bytes: what it would take without sharing.
     pub sharing_bytes: u64,
+    /// Memory of one VM each, in bytes.
+    pub private_bytes: u64,
+    /// All memory that may be shared, mapped now or not, in bytes: the disk cache, modified blocks, and what was merged.
+    pub sharable_bytes: u64,
 }
 
 /// Counters of one disk and its cache. Bytes of reads that the cache or modified blocks answered: mapped, or copied for one
@@ -159,6 +163,10 @@ pub struct VmStats {
     pub pages_mapped: u64,
     /// Pages that were shared and became its own by a write.
     pub pages_unshared: u64,
+    /// Pages that were merged with equal ones of other VMs.
+    pub pages_merged: u64,
+    /// Pages that were nothing but zeroes, and came back.
+    pub zero_pages_returned: u64,
 }
 
 /// Counters of one vCPU.

@@ -126,7 +126,7 @@ fn another_version_and_damage_are_told_apart() {
     assert_eq!(BootConfig::from_bytes(&bytes), Err(BootConfigError::Damaged));
     bytes[0] = 9;
     let error = BootConfig::from_bytes(&bytes).expect_err("it is another version");
-    assert_eq!(error.to_string(), "the boot configuration has version 9, this monitor reads version 1");
+    assert_eq!(error.to_string(), "the boot configuration has version 9, this monitor reads version 2");
 }
 
 #[test]

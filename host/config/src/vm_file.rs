@@ -276,6 +276,7 @@ impl VmReader<'_, '_> {
         set(&mut spec.weight, section.any_number("weight"));
         let interrupts = [("auto", Interrupts::Auto), ("aia", Interrupts::Aia), ("plic", Interrupts::Plic)];
         set(&mut spec.interrupts, section.choice("interrupts", &interrupts));
+        set(&mut spec.sharing, section.boolean("sharing"));
         set(&mut spec.pages, section.choice("pages", &[("large", Pages::Large), ("base", Pages::Base)]));
         set(&mut spec.on_crash, section.choice("on_crash", &[("stop", OnCrash::Stop), ("reset", OnCrash::Reset)]));
         if let Some(ports) = section.strings("ports") {

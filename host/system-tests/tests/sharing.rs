@@ -1,6 +1,8 @@
 //! One copy of what several Debian guests read: blocks of the disk cache mapped into them, and what a write does to that.
 
-use control::{EventKind, VmMemory};
+use std::time::{Duration, Instant};
+
+use control::{EventKind, Name, VmMemory, VmSpec};
 use lab::rig::{Rig, Running};
 use system_tests::debian::{Shell, debian, with_debian};
 use system_tests::ok;
@@ -9,11 +11,13 @@ const MIB: u64 = 1 << 20;
 /// Many programs and libraries of the image, read whole and in the same order.
 const SUM_OF_ALL: &str =
     "find /usr/bin /usr/lib -xdev -type f | LC_ALL=C sort | sed -n 1,350p | xargs -d '\\n' cat | sha256sum";
+/// A few of them.
+const SUM_OF_SOME: &str = "find /usr/bin -xdev -type f | LC_ALL=C sort | sed -n 1,40p | xargs -d '\\n' cat | sha256sum";
 /// Forgets what the guest has read, writes back first.
 const FORGET: &str = "sync; echo 3 > /proc/sys/vm/drop_caches";
 
 /// Pages that a VM shares.
-fn shared_pages(machine: &Running, vm: &control::Name) -> u64 {
+fn shared_pages(machine: &Running, vm: &Name) -> u64 {
     ok(machine.client().vm_stats(vm)).memory.iter().map(|on: &VmMemory| on.shared_pages).sum()
 }
 
@@ -82,4 +86,65 @@ fn guests_have_one_copy_of_what_they_read() {
     assert_eq!((sharing(&machine), ok(machine.lost_pages())), ((0, 0), 0));
     let refused = ok(machine.events()).into_iter().any(|event| matches!(event.kind, EventKind::SharingRefused { .. }));
     assert!(!refused, "something was copied that could have been shared");
+}
+
+/// Longest wait for a pass over a VM's memory: the first comes 15 s after its start.
+const PASS: Duration = Duration::from_secs(240);
+
+/// Waits until a pass over a VM has merged `merged` pages and got `zeroes` back, in all.
+#[track_caller]
+fn wait_merged(machine: &Running, vm: &Name, merged: u64, zeroes: u64) {
+    let begin = Instant::now();
+    loop {
+        let stats = ok(machine.client().vm_stats(vm));
+        if stats.pages_merged >= merged && stats.zero_pages_returned >= zeroes {
+            return;
+        }
+        let (got, back) = (stats.pages_merged, stats.zero_pages_returned);
+        assert!(begin.elapsed() < PASS, "{vm}: {got} pages merged, {back} of zeroes came back");
+        std::thread::sleep(Duration::from_secs(1));
+    }
+}
+
+/// Two guests of one kernel on two nodes: what their kernels still have in common after they have patched themselves is
+/// there once, large tables that they have cleared and never used are not there at all, and writing to what was merged
+/// changes nothing for the other. A third one, which may share nothing, has all for itself.
+#[test]
+fn equal_kernels_become_one() {
+    let rig = ok(Rig::new("merging", 2, 1024)).node(2, 1024);
+    let machine = ok(with_debian(rig).boot());
+    let alone = VmSpec { sharing: false, ..debian("alone", 1) };
+    let specs = [debian("left", 2), debian("right", 2), alone];
+    specs.iter().for_each(|spec| ok(machine.client().create_vm(spec.clone())));
+    let [mut left, mut right, mut alone] = Shell::start_all(&machine, specs.each_ref());
+    let [first, second, third] = specs.each_ref().map(|spec| &spec.name);
+    // 10 MiB of code and 10 MiB of constants; Linux' table of memory sections is 32 MiB, with one entry.
+    wait_merged(&machine, second, 20 * 256, 20 * 256);
+    wait_merged(&machine, first, 0, 20 * 256);
+    let on = |vm| ok(machine.client().vm_stats(vm));
+    assert_eq!((on(third).pages_merged, on(third).zero_pages_returned, on(third).pages_mapped), (0, 0, 0));
+    assert_eq!(shared_pages(&machine, third), 0);
+
+    // Switching a static key makes the kernel patch its text: in one guest only, then in the other.
+    let schedstats = "echo $1 > /proc/sys/kernel/sched_schedstats; for n in $(seq 200); do :; done; \
+                      cat /proc/sys/kernel/sched_schedstats";
+    for (on_left, on_right) in [("1", "0"), ("1", "1"), ("0", "1")] {
+        assert_eq!(left.run_with(schedstats, &[on_left]), on_left);
+        assert_eq!(right.run_with(schedstats, &[on_right]), on_right);
+    }
+    // The table that went is still a table: the kernel looks through it for every page of memory.
+    let look = "head -c 1M /proc/kpagecount | wc -c; sha256sum /proc/modules /proc/version | wc -l";
+    assert_eq!(left.run(look), right.run(look));
+    assert!(on(second).pages_unshared > 0);
+    let want = alone.run(SUM_OF_SOME);
+    assert_eq!(left.run(SUM_OF_SOME), want);
+    assert_eq!(right.run(SUM_OF_SOME), want);
+    assert_eq!(on(third).pages_mapped, 0);
+
+    // The one that had the pages first goes first.
+    left.stop(&machine);
+    assert_eq!(right.run(SUM_OF_SOME), want);
+    right.stop(&machine);
+    alone.stop(&machine);
+    assert_eq!((sharing(&machine), ok(machine.lost_pages())), ((0, 0), 0));
 }

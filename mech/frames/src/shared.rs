@@ -107,6 +107,34 @@ impl Frames {
         Ok(true)
     }
 
+    /// Someone who maps nothing keeps the page that `owner` maps as it is: until [`Frames::release_hold`] a write to it
+    /// makes a copy. A private page becomes shared by this; its leaves do not allow writing any more, and the shootdown of
+    /// that has ended.
+    ///
+    /// # Errors
+    /// If it is neither private to `owner` nor shared, or not a single page, or the reference cannot be counted.
+    pub fn hold(&self, mfn: Mfn, owner: PageOwner) -> Result<(), FrameError> {
+        let entry = self.map().entry(mfn).ok_or(FrameError::NoSuchPage(mfn))?;
+        let mut node = self.lock_of(entry);
+        let was_private = entry.is(PageState::Private, 0);
+        if !was_private && !entry.is(PageState::Shared, 0) {
+            return Err(wrong_state(mfn, entry));
+        }
+        if was_private && Some(entry.back()) != pack_owner(owner) {
+            return Err(FrameError::NotMapped { mfn, owner });
+        }
+        let (references, chain) = entry.references();
+        let more = references.checked_add(1).ok_or(FrameError::TooManyReferences(mfn))?;
+        entry.set_references(more, chain);
+        if was_private {
+            entry.set_state(PageState::Shared);
+            self.recount(entry.node(), PageState::Private, PageState::Shared, 1);
+            node.sharing.guest_pages += 1;
+            node.sharing.mapped_pages += 1;
+        }
+        Ok(())
+    }
+
     /// Someone who maps nothing (the disk cache) lets go of a shared page. `true` if it was the last reference: the page is
     /// free then.
     ///

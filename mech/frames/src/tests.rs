@@ -43,6 +43,35 @@ fn assert_counts_agree(frames: &Frames) {
 }
 
 #[test]
+fn a_held_page_is_kept_as_it_is() {
+    let (memory, frames) = small_machine(&[8]);
+    let page = frames.alloc(NodeId(0), 0, private(1)).unwrap().settle();
+    assert_eq!(frames.hold(page, owner(2)), Err(FrameError::NotMapped { mfn: page, owner: owner(2) }));
+    frames.hold(page, owner(1)).unwrap();
+    assert_eq!(frames.make_private(page, owner(1)), Ok(false));
+    assert_eq!(frames.sharing(NodeId(0)), Sharing { mapped_pages: 1, guest_pages: 1 });
+    frames.attach_shared(&memory, page, owner(3)).unwrap();
+    assert_eq!(frames.sharing(NodeId(0)), Sharing { mapped_pages: 1, guest_pages: 2 });
+    // The guest pages go first: the page stays as long as it is held.
+    let mut dying = DyingList::new();
+    for gfn in [1, 3] {
+        assert_eq!(frames.drop_mapping(&mut dying, page, 0, owner(gfn)), Ok(false));
+    }
+    free_list(&frames, &memory, dying);
+    assert_counts_agree(&frames);
+    assert!(frames.is_held_alone(page));
+    assert_eq!(frames.release_hold(page), Ok(true));
+    assert_eq!(frames.sharing(NodeId(0)), Sharing::default());
+
+    let wrong = frames.alloc(NodeId(0), 0, MONITOR).unwrap();
+    assert!(frames.hold(wrong.mfn(), owner(1)).is_err(), "the monitor's own");
+    frames.free(wrong);
+    let large = frames.alloc(NodeId(0), MAX_ORDER, private(0x200)).unwrap().settle();
+    assert!(frames.hold(large, owner(0x200)).is_err(), "not a single page");
+    assert_counts_agree(&frames);
+}
+
+#[test]
 fn a_split_block_is_described_as_one_again() {
     let (memory, frames) = small_machine(&[8]);
     let node = NodeId(0);

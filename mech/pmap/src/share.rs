@@ -1,6 +1,6 @@
 //! Pages in common, and pages that move: single pages only.
 
-use addr::{Gfn, Mfn, PageSize};
+use addr::{Gfn, Mfn, PAGES_PER_LARGE, PageSize};
 use frames::{Clean, Dirty, DyingList, Frame, MachineMemory, Pool};
 
 use crate::pmap::slot_addr;
@@ -83,12 +83,53 @@ impl Pmap {
         Ok(actions)
     }
 
-    /// Others may map the page behind `gfn` from now on; returns it. The caller weakens the leaves, and then calls
-    /// [`frames::Frames::attach_shared`] for the other side, which makes the row say so.
+    /// The private page behind `gfn` is not written from now on without [`Pmap::note_write`]; returns it. A large page is
+    /// split for it. The caller weakens the leaves, and waits for the shootdown.
     ///
     /// # Errors
-    /// If it is not a private single page, or a device is using it.
+    /// If it is not a private page, or no table is left.
+    pub fn watch<M: MachineMemory>(&mut self, pool: &Pool<'_, M>, gfn: Gfn) -> Result<Mfn, PmapError> {
+        self.split(pool, gfn)?;
+        let (state, _) = self.advance(pool.frames, pool.memory, gfn, Event::Watch)?;
+        state.mfn().ok_or(PmapError::NotRam { gfn })
+    }
+
+    /// The same for the block of `gfn` as it is: one large page. Returns its first machine page.
+    ///
+    /// # Errors
+    /// [`PmapError::NotLarge`] if it is not a private large page, or a device is using it.
+    pub fn watch_large<M: MachineMemory>(&mut self, pool: &Pool<'_, M>, gfn: Gfn) -> Result<Mfn, PmapError> {
+        let mapping = self.lookup(pool.memory, gfn)?;
+        let PageState::Private { mfn, pins: 0, .. } = mapping.state else { return Err(PmapError::NotLarge { gfn }) };
+        if mapping.size != PageSize::Large {
+            return Err(PmapError::NotLarge { gfn });
+        }
+        self.advance(pool.frames, pool.memory, gfn, Event::Watch)?;
+        Ok(mfn)
+    }
+
+    /// The first machine page of a block whose 512 pages are shared and those of one machine block, in order, none pinned:
+    /// one large leaf that does not allow writing says the same as 512 single ones.
+    #[must_use]
+    pub fn shared_block<M: MachineMemory>(&self, memory: &M, gfn: Gfn) -> Option<Mfn> {
+        if !self.is_whole(gfn) {
+            return None;
+        }
+        let table = self.blocks.get(self.block_number(gfn))?.table()?;
+        let slot = |index: u64| Slot::from_word(memory.read_u64(slot_addr(table, index as usize)));
+        let (first, _) = slot(0).replaceable_page().filter(|(first, _)| first.raw().is_multiple_of(PAGES_PER_LARGE))?;
+        let is_next = |index| slot(index) == Slot::shared(Mfn::new(first.raw() + index));
+        (0..PAGES_PER_LARGE).all(is_next).then_some(first)
+    }
+
+    /// Others may map the page behind `gfn` from now on; returns it. A large page is split for it. The caller weakens the
+    /// leaves, and then, behind that shootdown, calls [`frames::Frames::hold`] or [`frames::Frames::attach_shared`] for the
+    /// other side, which makes the row say so.
+    ///
+    /// # Errors
+    /// If it is not a private page, a device is using it, or no table is left.
     pub fn share<M: MachineMemory>(&mut self, pool: &Pool<'_, M>, gfn: Gfn) -> Result<Mfn, PmapError> {
+        self.split(pool, gfn)?;
         let (state, _) = self.advance(pool.frames, pool.memory, gfn, Event::Share)?;
         state.mfn().ok_or(PmapError::NotRam { gfn })
     }

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use addr::{Gfn, Mfn, NodeId, PAGES_PER_LARGE, PageSize, SpuId, VmId};
 use frames::testing::{FakeMemory, small_machine};
-use frames::{DyingList, Frames, PageUse, PendingShootdown, Pool};
+use frames::{DyingList, Frames, PageOwner, PageUse, PendingShootdown, Pool};
 use pmap::{Glance, LeafChange, PageState, Pmap, PmapError, Rights, StateKind, Swap};
 use proptest::prelude::*;
 use tlb::ShootdownTracker;
@@ -332,6 +332,66 @@ fn sharing_quickly_is_sharing() {
     free(&frames, &memory, dying);
     assert!(frames.vm_pages(&memory, VM).is_empty());
     assert_eq!([cached[0], cached[1]].map(|page| frames.release_hold(page)), [Ok(true); 2]);
+}
+
+/// Two VMs with equal blocks: all of one's pages become the other's, as the monitor does it, and part again.
+#[test]
+fn equal_blocks_of_two_vms_become_one() {
+    const OTHER: VmId = VmId(6);
+    let (memory, frames) = small_machine(&[8, 8]);
+    let pool = Pool { frames: &frames, memory: &memory, nodes: &NODES, vm: VM, spu: SpuId(0) };
+    let other_pool = Pool { vm: OTHER, ..pool };
+    let base = Gfn::new(0x80000);
+    let block = |vm, pool: &Pool<'_, _>| {
+        let mut pmap = Pmap::new(vm, base, PAGES_PER_LARGE).unwrap();
+        let frame = pool.guest_page(PageSize::Large, base).unwrap();
+        pmap.populate_large(&frames, base, frame).unwrap();
+        pmap
+    };
+    let (mut original, mut copy) = (block(VM, &pool), block(OTHER, &other_pool));
+    let first = original.lookup(&memory, base).unwrap().state.mfn().unwrap();
+    assert_eq!(original.shared_block(&memory, base), None);
+
+    // A large page is watched as a whole, and may be written again.
+    assert_eq!(original.watch_large(&pool, base), Ok(first));
+    assert_eq!(original.private_page(&memory, base), None);
+    assert_eq!(original.note_write(&pool, Gfn::new(0x80007)), Ok(true));
+    assert_eq!(original.private_page(&memory, base), Some(first));
+
+    let mut dying = DyingList::new();
+    for gfn in (base.raw()..base.raw() + PAGES_PER_LARGE).map(Gfn::new) {
+        let page = original.share(&pool, gfn).unwrap();
+        frames.hold(page, PageOwner { vm: VM, gfn }).unwrap();
+        assert!(frames.hold(page, PageOwner { vm: VM, gfn }).is_ok(), "held twice is held");
+        assert_eq!(frames.release_hold(page), Ok(false));
+        copy.watch(&other_pool, gfn).unwrap();
+        copy.map_shared(&other_pool, gfn, page, &mut dying).unwrap();
+        assert_eq!(frames.release_hold(page), Ok(false));
+    }
+    assert!(original.watch_large(&pool, base).is_err() && copy.watch(&other_pool, base).is_err());
+    free(&frames, &memory, dying);
+    assert_eq!([&original, &copy].map(|pmap| pmap.shared_block(&memory, base)), [Some(first); 2]);
+    let sharing = [0, 1].map(|node| frames.sharing(NodeId(node)).guest_pages);
+    assert_eq!(sharing.iter().sum::<u64>(), 2 * PAGES_PER_LARGE);
+
+    // One page of one of them is written: that block is no run any more; the last holder of the page need not copy it.
+    let (at, mut dying) = (Gfn::new(0x80009), DyingList::new());
+    copy.break_sharing(&other_pool, at, &mut dying, || other_pool.page_to_fill(at)).unwrap();
+    free(&frames, &memory, dying);
+    assert_eq!([&original, &copy].map(|pmap| pmap.shared_block(&memory, base)), [Some(first), None]);
+    let mut dying = DyingList::new();
+    original.break_sharing(&pool, at, &mut dying, || panic!("nobody else has the page")).unwrap();
+    free(&frames, &memory, dying);
+
+    for (mut pmap, pool, vm) in [(original, pool, VM), (copy, other_pool, OTHER)] {
+        let mut dying = DyingList::new();
+        let mut next = Some(base);
+        while let Some(at) = next {
+            next = pmap.release(&pool, at, PAGES_PER_LARGE, &mut dying).unwrap().next;
+        }
+        free(&frames, &memory, dying);
+        assert!(frames.vm_pages(&memory, vm).is_empty());
+    }
 }
 
 #[test]

@@ -173,6 +173,8 @@ fn node_stats(node: NodeId) -> NodeStats {
         disk_cache_bytes: machine::disks::cache_bytes(node),
         shared_bytes: sharing.mapped_pages * BASE_PAGE,
         sharing_bytes: sharing.guest_pages * BASE_PAGE,
+        private_bytes: counts.get(PageState::Private) * BASE_PAGE,
+        sharable_bytes: counts.get(PageState::Shared) * BASE_PAGE,
     }
 }
 
@@ -201,7 +203,9 @@ pub(super) fn vm_stats(name: &Name) -> Result<Reply, ControlError> {
     let mut registry = registry::lock();
     let record = registry.find(name)?;
     let life = record.life.as_ref();
-    let Totals { traffic, pages_returned, pages_shared: (pages_mapped, pages_unshared) } = record.totals();
+    let Totals { traffic, pages_returned, pages_shared, pages_merged: (pages_merged, zero_pages_returned) } =
+        record.totals();
+    let (pages_mapped, pages_unshared) = pages_shared;
     Ok(Reply::VmStats(VmStats {
         name: name.clone(),
         id: record.id,
@@ -215,6 +219,8 @@ pub(super) fn vm_stats(name: &Name) -> Result<Reply, ControlError> {
         pages_returned,
         pages_mapped,
         pages_unshared,
+        pages_merged,
+        zero_pages_returned,
     }))
 }
 

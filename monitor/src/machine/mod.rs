@@ -10,6 +10,7 @@ pub mod heap;
 pub mod irq;
 pub mod logging;
 pub mod memory;
+pub mod merging;
 pub mod modules;
 pub mod network;
 pub mod node_box;
@@ -138,7 +139,7 @@ pub fn next_tick(hart: &Hart) -> u64 {
         return csr::time::read();
     }
     let balance = if hart::balance::is_contended() { NEXT_BALANCE.load(Ordering::Relaxed) } else { u64::MAX };
-    balance.min(clock::next_alarm())
+    balance.min(clock::next_alarm()).min(merging::next_step())
 }
 
 static NEEDS_CONTROL: AtomicBool = AtomicBool::new(true);
@@ -169,7 +170,7 @@ pub fn device_interrupt(hart: &Hart, source: InterruptSource) {
 /// Has the control hart anything to do?
 #[inline]
 pub fn is_control_due() -> bool {
-    NEEDS_CONTROL.load(Ordering::Relaxed) || is_balancing_due() || clock::is_alarm_due()
+    NEEDS_CONTROL.load(Ordering::Relaxed) || is_balancing_due() || clock::is_alarm_due() || merging::is_due()
 }
 
 #[inline]
@@ -189,6 +190,7 @@ pub fn control_step() {
         }
     }
     clock::step();
+    merging::step();
     if is_balancing_due() {
         hart::balance::step(&registry::lock());
         NEXT_BALANCE

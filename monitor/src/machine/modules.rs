@@ -58,6 +58,12 @@ impl Content {
         }
     }
 
+    /// A number that no other content has while this one is kept.
+    #[must_use]
+    pub fn origin(&self) -> u64 {
+        self.pieces().next().map_or(0, |piece| piece.as_ptr() as u64)
+    }
+
     /// The bytes in order, in pieces.
     pub fn pieces(&self) -> impl Iterator<Item = &[u8]> {
         let (bundled, uploaded) = match self {

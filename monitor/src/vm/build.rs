@@ -24,6 +24,7 @@ use alloc::{
 use control::{Boot, ControlError, Interrupts, VmSpec};
 use core::sync::atomic::{AtomicU8, AtomicU32};
 use device::GuestMemory as _;
+use merging::Image;
 use modules::Content;
 use spin::Mutex;
 use virtio::rng::EntropySource as _;
@@ -56,6 +57,18 @@ pub fn check(spec: &VmSpec) -> Result<(), ControlError> {
     machine::disks::check(spec)
 }
 
+/// What a VM starts from, as others may: by it, pages are found that stay the same in all of them.
+#[must_use]
+pub fn image(spec: &VmSpec) -> Option<Image> {
+    let module = match &spec.boot {
+        Boot::Kernel { kernel, .. } => kernel,
+        Boot::Firmware { module } => module,
+    };
+    let content = modules::find(module).ok()?;
+    let first = GuestPhysAddr::new(RAM_START + map::KERNEL_OFFSET).gfn();
+    Some(Image { origin: content.origin(), first, pages: content.len() / BASE_PAGE })
+}
+
 /// Builds a VM that is ready to run, with no vCPU started.
 ///
 /// # Errors
@@ -63,7 +76,7 @@ pub fn check(spec: &VmSpec) -> Result<(), ControlError> {
 pub fn build(id: VmId, spec: Arc<VmSpec>, console: Arc<Mutex<Console>>) -> Result<Arc<Vm>, ControlError> {
     check(&spec)?;
     let bytes = u64::from(spec.memory_mib) << 20;
-    let ram = GuestRam::new(id, bytes, spec.pages).ok_or_else(|| no_memory(bytes))?;
+    let ram = GuestRam::new(id, bytes, &spec).ok_or_else(|| no_memory(bytes))?;
     let has_imsic = match spec.interrupts {
         Interrupts::Auto | Interrupts::Aia => machine::capabilities().guest_files != 0,
         Interrupts::Plic => false,

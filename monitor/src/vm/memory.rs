@@ -5,7 +5,10 @@
 
 mod door;
 mod fault;
+mod merge;
 mod share;
+
+pub use merge::{Watched, is_zero, merge};
 
 use crate::machine::{
     self,
@@ -13,7 +16,7 @@ use crate::machine::{
 };
 use addr::{BASE_PAGE, Gfn, GuestPhysAddr, Mfn, NodeId, PageSize, SpuId, VmId};
 use alloc::{boxed::Box, vec::Vec};
-use control::{EventKind, Pages, VmMemory};
+use control::{EventKind, Pages, VmMemory, VmSpec};
 use core::sync::atomic::{AtomicU64, Ordering};
 use frames::{DyingList, PendingShootdown, Pool};
 use gstage::NodeTable;
@@ -53,6 +56,8 @@ pub struct GuestRam {
     base: Gfn,
     pages: u64,
     large_allowed: bool,
+    /// May it have pages in common with others?
+    may_share: bool,
     inner: Mutex<Inner>,
     tlb: ShootdownTracker,
     roots: Box<[u64]>,
@@ -70,6 +75,8 @@ struct Inner {
     replaced: DyingList,
     /// The shootdown of the last page that a copy took the place of: copies are not written before it has ended.
     last_replaced: TlbGeneration,
+    /// Writes to watched pages so far: what was watched and is still the same has not been written meanwhile.
+    watched_writes: u64,
     teardown_at: Option<Gfn>,
 }
 
@@ -90,6 +97,12 @@ impl GuestRam {
     #[must_use]
     pub const fn is_ram(&self, addr: GuestPhysAddr) -> bool {
         addr.gfn().raw().wrapping_sub(self.base.raw()) < self.pages
+    }
+
+    /// Its first page.
+    #[must_use]
+    pub const fn base(&self) -> Gfn {
+        self.base
     }
 
     /// Bytes of RAM.
@@ -119,7 +132,7 @@ const TEARDOWN_BLOCKS: u64 = 4 * addr::PAGES_PER_LARGE;
 impl GuestRam {
     /// RAM of `bytes` bytes, all absent. `None` when there is no memory for the tables.
     #[must_use]
-    pub fn new(vm: VmId, bytes: u64, pages: Pages) -> Option<Self> {
+    pub fn new(vm: VmId, bytes: u64, spec: &VmSpec) -> Option<Self> {
         let base = GuestPhysAddr::new(RAM_START).gfn();
         let count = bytes / BASE_PAGE;
         let mode = machine::capabilities().gstage_mode;
@@ -134,13 +147,15 @@ impl GuestRam {
             vm,
             base,
             pages: count,
-            large_allowed: pages == Pages::Large,
+            large_allowed: spec.pages == Pages::Large,
+            may_share: spec.sharing,
             roots: roots?.into_boxed_slice(),
             inner: Mutex::new(Inner {
                 pmap: Pmap::new(vm, base, count).ok()?,
                 tables: tables.into_boxed_slice(),
                 replaced: DyingList::new(),
                 last_replaced: TlbGeneration::NONE,
+                watched_writes: 0,
                 teardown_at: Some(base),
             }),
             tlb: ShootdownTracker::new(crate::hart::all().len()),

@@ -52,6 +52,8 @@ pub struct Totals {
     pub pages_returned: u64,
     /// Pages that its disks' reads mapped into it, and pages that became its own again by a write.
     pub pages_shared: (u64, u64),
+    /// Pages merged with equal ones of other VMs, and pages of zeroes that went back.
+    pub pages_merged: (u64, u64),
 }
 
 impl Totals {
@@ -61,6 +63,7 @@ impl Totals {
             traffic: vm.platform().traffic(),
             pages_returned: memory.pages_returned(),
             pages_shared: memory.pages_shared(),
+            pages_merged: memory.pages_merged(),
         }
     }
 }
@@ -296,6 +299,9 @@ impl Record {
         self.vcpus = vm.vcpus().to_vec();
         self.life = Some(vm.clone());
         crate::trace::record(Some(self.id), EventKind::VmStarted);
+        if self.spec.sharing {
+            crate::machine::merging::began(&vm, build::image(&self.spec));
+        }
         build::launch(&vm, harts);
         Ok(())
     }
@@ -305,6 +311,7 @@ impl Record {
         let Some(ending) = vm.ending() else { return false };
         if self.state != VmState::Stopping {
             self.state = VmState::Stopping;
+            crate::machine::merging::ended(self.id);
             for hart in hart::all() {
                 hart.send(Message::Release(self.id));
             }

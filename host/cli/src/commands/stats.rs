@@ -44,7 +44,13 @@ fn chosen<'a>(view: &'a MachineView, names: &[Name]) -> Result<Vec<&'a VmView>, 
 fn print(context: &Context, view: &MachineView, vms: &[&VmView], is_all: bool) -> Result<(), Failure> {
     let mut tables = Vec::new();
     if is_all {
-        tables.extend([hart_table(view), node_table(view), disk_table(view), monitor_table(view)]);
+        tables.extend([
+            hart_table(view),
+            node_table(view),
+            footprint_table(view),
+            disk_table(view),
+            monitor_table(view),
+        ]);
     }
     tables.extend([vm_table(vms), vcpu_table(vms), exit_table(view, vms, is_all)]);
     let mut is_first = true;
@@ -117,6 +123,21 @@ fn node_table(view: &MachineView) -> Table {
     table
 }
 
+/// Memory by kind: as if nothing were shared, and as it is.
+fn footprint_table(view: &MachineView) -> Table {
+    let footprint = &view.footprint;
+    let mut table = Table::new(&["MEMORY", ">VIRTUAL", ">MACHINE"]);
+    let mut line = |what: &'static str, seen: u64, used: u64| {
+        table.row([what.into(), units::bytes(seen).into(), units::bytes(used).into()]);
+    };
+    line("of one VM each", footprint.private_bytes, footprint.private_bytes);
+    line("shared by VMs", footprint.sharing_bytes, footprint.shared_bytes);
+    line("disk cache, modified blocks", 0, footprint.unmapped_bytes);
+    line("monitor", 0, footprint.monitor_bytes);
+    line("all", footprint.virtual_bytes, footprint.machine_bytes);
+    table
+}
+
 /// Disks and their caches: what reads found, and what of it was mapped and not copied.
 fn disk_table(view: &MachineView) -> Table {
     let mut table = Table::new(&[
@@ -183,6 +204,8 @@ fn vm_table(vms: &[&VmView]) -> Table {
         ">RETURNED",
         ">MAPPED",
         ">UNSHARED",
+        ">MERGED",
+        ">ZEROES",
     ]);
     for vm in vms {
         let Some(counters) = &vm.counters else { continue };
@@ -204,6 +227,8 @@ fn vm_table(vms: &[&VmView]) -> Table {
             units::bytes(counters.returned_bytes).into(),
             units::bytes(counters.mapped_bytes).into(),
             units::bytes(counters.unshared_bytes).into(),
+            units::bytes(counters.merged_bytes).into(),
+            units::bytes(counters.zero_bytes).into(),
         ]);
     }
     table
@@ -256,6 +281,7 @@ mod tests {
         let tables = [
             hart_table(&view),
             node_table(&view),
+            footprint_table(&view),
             disk_table(&view),
             monitor_table(&view),
             vm_table(&vms),

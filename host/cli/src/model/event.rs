@@ -103,6 +103,9 @@ fn text(kind: &EventKind) -> String {
         EventKind::ModuleStored { name, bytes } => format!("module {name} stored ({})", units::bytes(*bytes)),
         EventKind::ControlGarbage { bytes } => format!("{bytes} bytes on the control port were no frames"),
         EventKind::SharingRefused { reason } => format!("disk blocks copied, not shared: {}", refusal_text(*reason)),
+        EventKind::PagesMerged { merged, zeroes } => {
+            format!("{} merged with equal ones of other VMs, {} of zeroes came back", pages(*merged), pages(*zeroes))
+        }
     }
 }
 
@@ -154,6 +157,9 @@ fn describe(kind: &EventKind) -> (&'static str, Tone, Value) {
         EventKind::ControlGarbage { bytes } => ("control-garbage", Tone::Notice, json!({"bytes": bytes})),
         EventKind::SharingRefused { reason } => {
             ("sharing-refused", Tone::Notice, json!({"reason": refusal_label(*reason)}))
+        }
+        EventKind::PagesMerged { merged, zeroes } => {
+            ("pages-merged", Tone::Plain, json!({"merged": merged, "zeroes": zeroes}))
         }
     }
 }

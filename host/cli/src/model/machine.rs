@@ -18,6 +18,8 @@ pub struct MachineView {
     pub interval_s: Option<f64>,
     /// Its nodes.
     pub nodes: Vec<NodeView>,
+    /// Memory in use by kind.
+    pub footprint: FootprintView,
     /// Its disks.
     pub disks: Vec<DiskView>,
     /// Its harts.
@@ -45,10 +47,51 @@ pub struct NodeView {
     pub shared_bytes: u64,
     /// What it would take without sharing.
     pub sharing_bytes: u64,
+    /// Of one VM each.
+    pub private_bytes: u64,
+    /// All that may be shared, mapped now or not.
+    pub sharable_bytes: u64,
     /// Behind VMs.
     pub vm_bytes: u64,
     /// The monitor's own.
     pub monitor_bytes: u64,
+}
+
+/// Memory in use by kind: what it would be without sharing, and what it is.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct FootprintView {
+    /// Pages of one VM each.
+    pub private_bytes: u64,
+    /// Guest memory that shared pages stand for.
+    pub sharing_bytes: u64,
+    /// Those pages.
+    pub shared_bytes: u64,
+    /// The disk cache and modified blocks of disks, as far as no guest maps them.
+    pub unmapped_bytes: u64,
+    /// The monitor's own, tables of VMs included.
+    pub monitor_bytes: u64,
+    /// All guest memory, pages counted for every VM that maps them.
+    pub virtual_bytes: u64,
+    /// All machine memory in use.
+    pub machine_bytes: u64,
+}
+
+impl FootprintView {
+    fn of(nodes: &[NodeView]) -> Self {
+        let sum = |of: fn(&NodeView) -> u64| nodes.iter().map(of).sum::<u64>();
+        let (private_bytes, shared_bytes) = (sum(|node| node.private_bytes), sum(|node| node.shared_bytes));
+        let unmapped_bytes = sum(|node| node.sharable_bytes).saturating_sub(shared_bytes);
+        let (sharing_bytes, monitor_bytes) = (sum(|node| node.sharing_bytes), sum(|node| node.monitor_bytes));
+        Self {
+            private_bytes,
+            sharing_bytes,
+            shared_bytes,
+            unmapped_bytes,
+            monitor_bytes,
+            virtual_bytes: private_bytes + sharing_bytes,
+            machine_bytes: private_bytes + shared_bytes + unmapped_bytes + monitor_bytes,
+        }
+    }
 }
 
 /// A disk of the machine and its cache.
@@ -210,12 +253,14 @@ impl MachineView {
         let vms = VmView::all(sample, before);
         let harts = HartView::all(sample, before);
         let memory: Vec<_> = sample.stats.monitor.iter().map(MonitorMemoryView::from).collect();
+        let nodes: Vec<_> = sample.stats.nodes.iter().map(|node| NodeView::new(node, &vms, &memory)).collect();
         Self {
             machine: info.name.to_string(),
             model: info.model.clone(),
             clock_s: seconds(sample.stats.now_ticks, info.timebase_hz),
             interval_s: before.map(|before| seconds(ticks(before), info.timebase_hz)),
-            nodes: sample.stats.nodes.iter().map(|node| NodeView::new(node, &vms, &memory)).collect(),
+            footprint: FootprintView::of(&nodes),
+            nodes,
             disks: sample.stats.disks.iter().map(DiskView::from).collect(),
             monitor: MonitorView {
                 version: info.monitor.version.clone(),
@@ -267,6 +312,8 @@ impl NodeView {
             disk_cache_bytes: stats.disk_cache_bytes,
             shared_bytes: stats.shared_bytes,
             sharing_bytes: stats.sharing_bytes,
+            private_bytes: stats.private_bytes,
+            sharable_bytes: stats.sharable_bytes,
             vm_bytes: vms.iter().map(|vm| vm.resident_on(id)).sum(),
             monitor_bytes: monitor.iter().filter(|part| part.node == id).map(|part| part.bytes).sum(),
         }

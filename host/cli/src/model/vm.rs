@@ -62,6 +62,10 @@ pub struct VmCountersView {
     pub mapped_bytes: u64,
     /// Bytes that were shared and became its own by a write.
     pub unshared_bytes: u64,
+    /// Bytes that were merged with equal ones of other VMs.
+    pub merged_bytes: u64,
+    /// Bytes of blocks that were nothing but zeroes, and came back.
+    pub zero_bytes: u64,
     /// Its vCPUs.
     pub vcpus: Vec<VcpuView>,
     /// What it did between two looks.
@@ -213,6 +217,8 @@ impl VmCountersView {
             returned_bytes: now.pages_returned.saturating_mul(PAGE),
             mapped_bytes: now.pages_mapped.saturating_mul(PAGE),
             unshared_bytes: now.pages_unshared.saturating_mul(PAGE),
+            merged_bytes: now.pages_merged.saturating_mul(PAGE),
+            zero_bytes: now.zero_pages_returned.saturating_mul(PAGE),
             rates: earlier.map(|earlier| VmRates::between(now, earlier, passed, &vcpus, hz)),
             vcpus,
         }

@@ -181,7 +181,7 @@ impl GuestMemory for GuestRam {
     }
 
     fn map_page(&self, dst: GuestPhysAddr, page: Mfn) -> PageMap {
-        self.share(dst.gfn(), page)
+        if self.may_share { self.share(dst.gfn(), page) } else { PageMap::Refused }
     }
 
     fn settle_maps(&self) {

@@ -64,7 +64,7 @@ impl GuestRam {
     /// What an installation that is not simply done asks for. Tables are caches: what contradicts the pmap goes, and the
     /// next fault brings it back right.
     #[cold]
-    fn mend(
+    pub(super) fn mend(
         &self,
         mut inner: MutexGuard<'_, Inner>,
         pool: &Pool<'_, DirectMemory>,

@@ -23,6 +23,10 @@ pub(super) struct Counters {
     mapped: AtomicU64,
     /// Pages that became its own again by a write.
     broken: AtomicU64,
+    /// Pages merged with equal ones of other VMs.
+    pub(super) merged: AtomicU64,
+    /// Pages of zeroes that went back.
+    pub(super) zeroes: AtomicU64,
     /// Reasons for that which an event has told, by bit.
     told: AtomicU8,
 }
@@ -137,7 +141,12 @@ impl GuestRam {
         node: NodeId,
     ) -> Touch {
         match self.make_writable(&mut inner, pool, gfn) {
-            Break::Writable(page) => {
+            Break::Writable(page, PageSize::Large) => {
+                let Some(table) = inner.tables.get_mut(node.index()) else { return Touch::OutOfMemory };
+                let outcome = table.install(pool, gfn.large_base(), page, PageSize::Large, PteFlags::RWX);
+                self.mend(inner, pool, gfn, outcome)
+            }
+            Break::Writable(page, PageSize::Base) => {
                 // A leaf that allows more than before needs no shootdown: the others fault once more.
                 inner.exchange_leaves(pool, gfn, page, PteFlags::RWX, Some(node));
                 Touch::Repeated
@@ -171,12 +180,13 @@ impl GuestRam {
             return Break::Pending(PendingShootdown::new(self.tlb.retire(), dying));
         }
         // `false` if it is writable already.
-        if inner.pmap.note_write(pool, gfn).is_err() {
-            return Break::NoMemory;
+        match inner.pmap.note_write(pool, gfn) {
+            Ok(was_watched) => inner.watched_writes += u64::from(was_watched),
+            Err(_) => return Break::NoMemory,
         }
-        let state = inner.pmap.lookup(&DirectMemory, gfn).ok().map(|mapping| mapping.state);
-        match state {
-            Some(PageState::Private { mfn, watched: false, .. }) => Break::Writable(mfn),
+        let mapping = inner.pmap.lookup(&DirectMemory, gfn).ok();
+        match mapping.map(|mapping| (mapping.state, mapping.size)) {
+            Some((PageState::Private { mfn, watched: false, .. }, size)) => Break::Writable(mfn, size),
             _ => Break::NoMemory,
         }
     }
@@ -190,7 +200,11 @@ impl GuestRam {
         let Some(mapping) = inner.populated(&pool, gfn, self.large_allowed) else { return Found::Nothing };
         if access == Access::Write && mapping.is_read_only() {
             return match self.make_writable(inner, &pool, gfn) {
-                Break::Writable(page) => Found::Run(page, 1),
+                Break::Writable(page, PageSize::Base) => Found::Run(page, 1),
+                Break::Writable(first, PageSize::Large) => {
+                    let index = gfn.index_in_large() as u64;
+                    Found::Run(Mfn::new(first.raw() + index), PageSize::Large.base_pages() - index)
+                }
                 Break::Pending(pending) => Found::Broken(pending),
                 Break::NoMemory => Found::Nothing,
             };
@@ -205,8 +219,8 @@ impl GuestRam {
 
 /// How far a page is on its way to being writable.
 enum Break {
-    /// It is this one.
-    Writable(Mfn),
+    /// It is this one, or one of the large page that begins with it.
+    Writable(Mfn, PageSize),
     /// Finish this, then ask again.
     Pending(PendingShootdown),
     /// No page for a copy.
@@ -234,7 +248,7 @@ impl Inner {
 
     /// `page` backs `gfn` from now on: the tables of all nodes that say otherwise change, and that of `node` says so in any
     /// case. `true` if a leaf was another one.
-    fn exchange_leaves(
+    pub(super) fn exchange_leaves(
         &mut self,
         pool: &Pool<'_, DirectMemory>,
         gfn: Gfn,

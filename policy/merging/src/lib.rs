@@ -1,0 +1,207 @@
+//! Which guest pages are worth comparing with which, and when: memory that is the same in several VMs, found by hints and
+//! not by scanning.
+//!
+//! Two hints cost nothing to know:
+//! - *Boot images.* Guests that were started from one kernel have it at the same offset from where it was loaded. They
+//!   write to it while they boot (alternatives, trace points, jump labels), so its pages cannot simply stay shared from
+//!   the start: nearly all of them would be copied. But they write the same: once the guests have settled, page is
+//!   compared with page, and nothing else.
+//! - *Blocks that were taken and never used.* A guest that clears a large table takes all its memory for zeroes. Each
+//!   2 MiB block is looked at once in a pass; the first word that is not zero ends the look.
+//!
+//! # Key types
+//! - [`Merging`]: facts in (a guest began, a guest ended), [`Proposal`]s out, in small portions and not before they are due.
+//! - [`Guest`]: what the monitor knows about a guest.
+//!
+//! # What it refuses
+//! It reads no memory, knows no clock and merges nothing: whether pages are equal is found out by who carries a proposal
+//! out, with the pages protected. A guest that has opted out is never told to it. Passes become rarer and end
+//! ([`PASSES`]): a machine at rest does no work.
+//!
+//! # Locking
+//! None: one owner calls it.
+//!
+//! # Tests
+//! Unit tests of the order and the times of proposals; random lives of guests (proptest): every page of every image is
+//! proposed once in a pass, against a guest that is alive and older.
+#![no_std]
+#![forbid(unsafe_code)]
+
+extern crate alloc;
+#[cfg(test)]
+extern crate std;
+
+#[cfg(test)]
+mod tests;
+
+use addr::{Gfn, PAGES_PER_LARGE, VmId};
+use alloc::vec::Vec;
+
+/// Pages in one comparison: bounded work.
+pub const PORTION: u64 = 16;
+/// Seconds from a guest's start to its first pass; each further pass comes after twice the time of the one before.
+pub const FIRST_PASS_S: u64 = 15;
+/// Passes in a guest's life.
+pub const PASSES: u32 = 7;
+
+/// What a guest was started from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Image {
+    /// Names the contents: guests with the same number were loaded with the same bytes.
+    pub origin: u64,
+    /// Where they begin; a multiple of a page.
+    pub first: Gfn,
+    /// How many pages they fill.
+    pub pages: u64,
+}
+
+/// A guest that began to run.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Guest {
+    /// Which.
+    pub vm: VmId,
+    /// First page of its RAM.
+    pub base: Gfn,
+    /// Pages of RAM.
+    pub pages: u64,
+    /// What it was started from, if others may be started from the same.
+    pub image: Option<Image>,
+}
+
+/// Something worth a look.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Proposal {
+    /// These pages were the same once, one by one.
+    Compare {
+        /// The guest that had them first, and its first page.
+        original: (VmId, Gfn),
+        /// The other one, and its first page.
+        copy: (VmId, Gfn),
+        /// How many; at most [`PORTION`], in one 2 MiB block of the copy.
+        pages: u64,
+    },
+    /// A whole block may be nothing but zeroes.
+    Zeroes {
+        /// The guest.
+        vm: VmId,
+        /// The block's first page; all of it is RAM.
+        first: Gfn,
+    },
+    /// The pass over this guest has ended.
+    Passed {
+        /// The guest.
+        vm: VmId,
+    },
+}
+
+/// A guest with its passes.
+#[derive(Clone, Copy, Debug)]
+struct Life {
+    guest: Guest,
+    began: u64,
+    /// When to go on; `u64::MAX` after the last pass.
+    due: u64,
+    passes: u32,
+    at: At,
+}
+
+/// Where a pass is.
+#[derive(Clone, Copy, Debug)]
+enum At {
+    /// So many pages of the image are done.
+    Image(u64),
+    /// So many blocks are.
+    Block(u64),
+}
+
+/// All guests, oldest first.
+#[derive(Debug, Default)]
+pub struct Merging {
+    lives: Vec<Life>,
+}
+
+impl Merging {
+    /// No guests.
+    #[must_use]
+    pub const fn new() -> Self {
+        Self { lives: Vec::new() }
+    }
+
+    /// A guest began to run at `now`, on a clock of `hz`. One that is known already began anew.
+    pub fn began(&mut self, guest: Guest, now: u64, hz: u64) {
+        self.ended(guest.vm);
+        let due = now.saturating_add(FIRST_PASS_S.saturating_mul(hz));
+        self.lives.push(Life { guest, began: now, due, passes: 0, at: At::Image(0) });
+    }
+
+    /// A guest has ended.
+    pub fn ended(&mut self, vm: VmId) {
+        self.lives.retain(|life| life.guest.vm != vm);
+    }
+
+    /// When there will be something to do; `u64::MAX` if never.
+    #[must_use]
+    pub fn next_due(&self) -> u64 {
+        self.lives.iter().map(|life| life.due).min().unwrap_or(u64::MAX)
+    }
+
+    /// The next thing worth a look at `now`.
+    pub fn next(&mut self, now: u64) -> Option<Proposal> {
+        let position = self.lives.iter().position(|life| life.due <= now)?;
+        let original = self.original_of(position);
+        let life = self.lives.get_mut(position)?;
+        Some(life.compare(original).or_else(|| life.zeroes()).unwrap_or_else(|| life.end_pass(now)))
+    }
+
+    /// The oldest guest with the image of the one at `position`.
+    fn original_of(&self, position: usize) -> Option<(VmId, Image)> {
+        let wanted = self.lives.get(position)?.guest.image?;
+        let older = self.lives.get(..position)?.iter();
+        let mut found = older.filter_map(|life| life.guest.image.map(|image| (life.guest.vm, image)));
+        found.find(|(_, image)| image.origin == wanted.origin)
+    }
+}
+
+impl Life {
+    fn compare(&mut self, original: Option<(VmId, Image)>) -> Option<Proposal> {
+        let At::Image(done) = self.at else { return None };
+        let found = self.guest.image.zip(original).and_then(|(own, (vm, theirs))| {
+            let first = own.first.checked_add(done)?;
+            let in_block = PAGES_PER_LARGE - first.index_in_large() as u64;
+            let pages = own.pages.min(theirs.pages).saturating_sub(done).min(PORTION).min(in_block);
+            let from = theirs.first.checked_add(done).filter(|_| pages != 0)?;
+            Some((Proposal::Compare { original: (vm, from), copy: (self.guest.vm, first), pages }, pages))
+        });
+        match found {
+            Some((proposal, pages)) => {
+                self.at = At::Image(done + pages);
+                Some(proposal)
+            }
+            None => {
+                self.at = At::Block(0);
+                None
+            }
+        }
+    }
+
+    fn zeroes(&mut self) -> Option<Proposal> {
+        let At::Block(done) = self.at else { return None };
+        let start = self.guest.base.raw().checked_next_multiple_of(PAGES_PER_LARGE)?;
+        let first = start.checked_add(done.checked_mul(PAGES_PER_LARGE)?)?;
+        let end = self.guest.base.raw().checked_add(self.guest.pages)?;
+        if first.checked_add(PAGES_PER_LARGE)? > end {
+            return None;
+        }
+        self.at = At::Block(done + 1);
+        Some(Proposal::Zeroes { vm: self.guest.vm, first: Gfn::new(first) })
+    }
+
+    fn end_pass(&mut self, now: u64) -> Proposal {
+        self.at = At::Image(0);
+        self.passes += 1;
+        // Counted from now on, so that a late pass does not bring the next one closer.
+        let age = now.saturating_sub(self.began).max(1);
+        self.due = if self.passes < PASSES { now.saturating_add(age) } else { u64::MAX };
+        Proposal::Passed { vm: self.guest.vm }
+    }
+}
