@@ -87,10 +87,9 @@ extern "C" fn translate(_: Id, block: *mut c_void) {
     let mode = counter.reader.lock().unwrap_or_else(PoisonError::into_inner).mode();
     counter.meet(mode);
     block.add(counter.counts.entry(mode.index()), block.len() as u64);
-    for instruction in (0..block.len()).map(|index| block.instruction(index)) {
-        let word = instruction.word();
+    for (index, word) in block.words().enumerate() {
         if word & MARK.0 == MARK.1 && word >> 20 != 0 {
-            instruction.call(at_mark, (word >> 20) as usize, false);
+            block.instruction(index).call(at_mark, (word >> 20) as usize, false);
         }
     }
 }

@@ -40,6 +40,9 @@ pub extern "C" fn translate(_: Id, block: *mut c_void) {
     let model = model();
     let Some(mode) = model.view.registers.as_ref().map(crate::registers::Registers::mode) else { return };
     block.call_from(model.entry(words::TIME), LOOK_UP, time::look_up);
+    if model.is_on && model.view.ram.is_none() {
+        model.view.ram = Some(Ram::find(hooks(), &model.config).unwrap_or_else(|problem| give_up(&problem)));
+    }
     let count = block.len();
     block.add(model.entry(words::TIME), count as u64 * model.config.cycle_ps);
     if model.is_on {
@@ -48,8 +51,12 @@ pub extern "C" fn translate(_: Id, block: *mut c_void) {
     if model.is_on && model.fidelity == Fidelity::Reference {
         add_fetches(model, &block, mode);
     }
-    for index in 0..count {
-        add_instruction(model, &block.instruction(index), mode);
+    for (index, word) in block.words().enumerate() {
+        let meaning = meaning(word, mode);
+        // Most mean nothing while the model is off, and QEMU need not be asked for them.
+        if model.is_on || !matches!(meaning, Meaning::Plain) {
+            add_instruction(model, &block.instruction(index), word, mode, meaning);
+        }
     }
 }
 
@@ -60,9 +67,6 @@ pub extern "C" fn flush(_: Id) {
 
 fn add_fetches(model: &mut Model, block: &Block, mode: Mode) {
     let (first, last) = (block.instruction(0), block.instruction(block.len() - 1));
-    if model.view.ram.is_none() {
-        model.view.ram = Some(Ram::find(hooks(), &model.config).unwrap_or_else(|problem| give_up(&problem)));
-    }
     let ram = model.view.ram.as_ref();
     // Code outside of RAM is in a ROM that no cache holds.
     let Some(start) = ram.and_then(|ram| ram.machine_addr(first.host())) else { return };
@@ -82,10 +86,9 @@ fn add_fetches(model: &mut Model, block: &Block, mode: Mode) {
     }
 }
 
-fn add_instruction(model: &Model, instruction: &Instruction, mode: Mode) {
-    let word = instruction.word();
+fn add_instruction(model: &Model, instruction: &Instruction, word: u32, mode: Mode, meaning: Meaning) {
     let mut accesses_as = mode;
-    match meaning(word, mode) {
+    match meaning {
         Meaning::Plain => {}
         Meaning::Mark(number) => instruction.call(time::mark, number.into(), false),
         Meaning::Wait => instruction.call(time::wait, mode as usize, false),

@@ -24,6 +24,7 @@ pub type RunCallback = extern "C" fn(c_uint, *mut c_void);
 /// Called after an access, with the hart's index, a description of the access, its virtual address and the data given.
 pub type AccessCallback = extern "C" fn(c_uint, u32, u64, *mut c_void);
 
+const PAGE: usize = 4096;
 const ADD_U64: c_int = 0;
 const NO_REGISTERS: c_int = 0;
 const READ_REGISTERS: c_int = 1;
@@ -219,6 +220,18 @@ impl Block {
         Instruction(unsafe { qemu_plugin_tb_get_insn(self.0, index) })
     }
 
+    /// The first four bytes of each of its instructions (two if it is compressed).
+    ///
+    /// Read where the guest's memory is, since asking QEMU for each costs more than translating it.
+    pub fn words(&self) -> Words<'_> {
+        let first = self.instruction(0);
+        let (start, left) = match first.host() {
+            0 => (std::ptr::null(), 0),
+            host => (std::ptr::with_exposed_provenance(host), PAGE - first.virt() as usize % PAGE),
+        };
+        Words { block: self, next: 0, len: self.len(), start, left }
+    }
+
     /// Adds `value` to a count whenever the block is run.
     pub fn add(&self, entry: Entry, value: u64) {
         // SAFETY: the block is valid; the entry is within its scoreboard, which is never freed.
@@ -241,6 +254,40 @@ impl Block {
         unsafe {
             qemu_plugin_register_vcpu_tb_exec_cond_cb(self.0, callback, NO_REGISTERS, condition, entry.0, value, data);
         }
+    }
+}
+
+/// See [`Block::words`].
+pub struct Words<'a> {
+    block: &'a Block,
+    next: usize,
+    len: usize,
+    /// Where the next instruction is in this process, and how many bytes of its page are left: 0 if it is not known.
+    start: *const u8,
+    left: usize,
+}
+
+impl Iterator for Words<'_> {
+    type Item = u32;
+
+    fn next(&mut self) -> Option<u32> {
+        if self.next == self.len {
+            return None;
+        }
+        self.next += 1;
+        // SAFETY: this much of the page is left, and a page of the guest's RAM lies in one piece. Nothing runs that would
+        // change it during the callback.
+        let half = |at: usize| u32::from(unsafe { self.start.add(at).cast::<u16>().read_unaligned() });
+        let (word, size) = match self.left {
+            2.. if half(0) & 3 != 3 => (half(0), 2),
+            4.. => (half(0) | half(2) << 16, 4),
+            // Its end is on another page, or it is not in RAM, and so is all that follows.
+            _ => (self.block.instruction(self.next - 1).word(), self.left),
+        };
+        self.left -= size;
+        // SAFETY: at most one past the page.
+        self.start = unsafe { self.start.add(size) };
+        Some(word)
     }
 }
 

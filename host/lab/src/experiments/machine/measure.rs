@@ -5,7 +5,7 @@ use std::path::PathBuf;
 
 use config::Hardware;
 use machine::{BareBoot, BareMachine};
-use machine_model::Config;
+use machine_model::{Config, Fidelity};
 
 use crate::compare::ratio;
 use crate::plan::{Artifact, Procedure, Trial, Work};
@@ -99,34 +99,48 @@ pub fn determinism(trial: &Trial, progress: &Progress) -> Result<Measured, LabEr
     Ok(measured(trial, vec![Value::new("determinism", ratio(differing, 1), "differences", lines as u64)]))
 }
 
-/// The host's CPU time of a boot: with the model, with it switched off, and without. The least of several runs of each,
-/// which take turns: whatever else the host does only adds.
+/// The host's CPU time of a boot: with the model in both modes, with it switched off, and without. The least of several
+/// runs of each, which take turns: whatever else the host does only adds. And how far off the fast mode's time is.
 pub fn slowdown(trial: &Trial, progress: &Progress) -> Result<Measured, LabError> {
-    const KINDS: [&str; 3] = ["without", "off", "on"];
-    let mut least = [u64::MAX; KINDS.len()];
+    const KINDS: [&str; 4] = ["without", "off", "fast", "on"];
+    let (mut least, mut took) = ([u64::MAX; KINDS.len()], [None; KINDS.len()]);
     for turn in 1..=count(trial) {
-        for (least, what) in least.iter_mut().zip(KINDS) {
+        for (at, what) in KINDS.into_iter().enumerate() {
             progress.say(&format!("{what}, run {turn}"));
             let mut hardware = hardware(trial)?;
-            match what {
-                "without" => {
-                    hardware.model = None;
-                    hardware.qemu_args.extend(["-accel".to_owned(), "tcg,thread=single".to_owned()]);
-                }
-                _ => hardware.model.iter_mut().for_each(|model| model.starts_on = what == "on"),
+            if what == "without" {
+                hardware.model = None;
+                hardware.qemu_args.extend(["-accel".to_owned(), "tcg,thread=single".to_owned()]);
             }
-            *least = linux(trial, hardware)?.cpu.min(*least);
+            if let Some(model) = &mut hardware.model {
+                model.starts_on = what != "off";
+                model.fidelity = if what == "fast" { Fidelity::Fast } else { Fidelity::Reference };
+            }
+            let ended = linux(trial, hardware)?;
+            least[at] = ended.cpu.min(least[at]);
+            took[at] = kernel_time(&ended.console);
         }
     }
-    let [without, off, on] = least;
     let harts = trial.machine.harts();
-    let value = |name: &str, of: u64| {
-        let mut value = Value::new(&format!("{name}_{harts}"), ratio(of, without.max(1)), "x", count(trial));
+    let [without, ..] = least;
+    let values = ["model_off_slowdown", "model_fast_slowdown", "model_slowdown"].iter().zip(&least[1..]);
+    let values = values.map(|(name, of)| {
+        let mut value = Value::new(&format!("{name}_{harts}"), ratio(*of, without.max(1)), "x", count(trial));
         value.note = format!("a boot to user space, {:.1} s of host CPU without the model", ratio(without, 100));
         value
+    });
+    let name = format!("fast_error_{harts}");
+    let error = match took {
+        [.., Some(fast), Some(reference)] => Value::new(&name, 100.0 * (fast - reference).abs() / reference, "%", 1),
+        _ => Value::missing(&name, "the kernel has not said when it ended"),
     };
-    let values = vec![value("model_slowdown", on), value("model_off_slowdown", off)];
-    Ok(measured(trial, values))
+    Ok(measured(trial, values.chain([error]).collect()))
+}
+
+/// The time that a kernel gives its last line, in seconds.
+fn kernel_time(console: &str) -> Option<f64> {
+    let line = console.lines().rev().find(|line| line.contains("] reboot: "))?;
+    line.trim_start_matches('[').split(']').next()?.trim().parse().ok()
 }
 
 fn measured(trial: &Trial, values: Vec<Value>) -> Measured {
@@ -231,6 +245,12 @@ mod tests {
     fn differences_are_counted_by_line() {
         assert_eq!(differences("a\nb\nc", "a\nb\nc"), 0);
         assert_eq!(differences("a\nb\nc", "a\nx\nc\nd\ne"), 3);
+    }
+
+    #[test]
+    fn a_kernels_last_words_have_a_time() {
+        assert_eq!(kernel_time("[    2.5] x\n[   12.928890] reboot: Power down\n"), Some(12.928_89));
+        assert_eq!(kernel_time("[    2.5] x\nreboot\n"), None);
     }
 
     #[test]

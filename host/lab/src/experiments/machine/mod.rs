@@ -10,7 +10,7 @@ use crate::LabError;
 use crate::compare::Comparison;
 use crate::plan::{Artifact, Experiment, MachineSpec, Meter, ModelSpec, Plan, Procedure, Size, System, Trial, Work};
 use crate::plot::ChartPlan;
-use crate::report::{AtMost, Goal};
+use crate::report::{AtMost, Goal, Target};
 use crate::run::Progress;
 use crate::store::Measured;
 
@@ -45,6 +45,8 @@ const GOALS: &[Goal] = &[
         "host CPU of the full model over plain emulation, worst of 1 and 4 harts",
     ),
     Goal::new("model_off_slowdown", "x", AtMost(1.1), "the same while it is switched off"),
+    Goal::new("model_fast_slowdown", "x", Target::Compare, "the same in the fast mode"),
+    Goal::new("fast_error", PER_CENT, Target::Compare, "time of a boot in the fast mode against the reference mode"),
     Goal::new("clock_backwards", "times", AtMost(0.0), "a hart that reads an earlier time than another had read"),
     Goal::new("timer_early", "times", AtMost(0.0), "timers that wake a hart before their time"),
 ];
@@ -107,6 +109,8 @@ fn plan(size: Size) -> Plan {
         ("parallel_error", ["parallel_error_2", "parallel_error_8", "parallel_error_32"].as_slice()),
         ("model_slowdown", &["model_slowdown_1", "model_slowdown_4"]),
         ("model_off_slowdown", &["model_off_slowdown_1", "model_off_slowdown_4"]),
+        ("model_fast_slowdown", &["model_fast_slowdown_1", "model_fast_slowdown_4"]),
+        ("fast_error", &["fast_error_1", "fast_error_4"]),
     ] {
         let among = among.iter().map(ToString::to_string).collect();
         comparisons.push(Comparison::Worst { figure: figure.to_owned(), among });
@@ -130,7 +134,7 @@ fn trial(name: &str, machine: MachineSpec, count: u64, run: Run) -> Trial {
     ];
     Trial {
         name: name.to_owned(),
-        work: Work::Procedure(Procedure { count, version: 2, needs: NEEDS, run }),
+        work: Work::Procedure(Procedure { count, version: 3, needs: NEEDS, run }),
         machine,
         system: System::Bare,
         meter: Meter::Own,
