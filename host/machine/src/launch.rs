@@ -15,6 +15,7 @@ use thiserror::Error;
 
 use crate::bundle::{BundleError, write_bundle};
 use crate::client::{Client, ClientError};
+use crate::emulator::tree::{self, Topology, TreeError};
 use crate::emulator::{Emulator, EmulatorError, FaultWiring, Payload, Process, Wiring, arguments};
 use crate::faults::FaultError;
 use crate::model::{ModelFiles, ModelStartError, check_emulator};
@@ -112,6 +113,9 @@ pub enum LaunchError {
     /// The machine model cannot be had.
     #[error(transparent)]
     Model(#[from] ModelStartError),
+    /// The emulator's device tree cannot be had or changed.
+    #[error(transparent)]
+    Tree(#[from] TreeError),
     /// The first faults cannot be told to the firmware.
     #[error(transparent)]
     Faults(#[from] FaultError),
@@ -379,7 +383,13 @@ pub fn start_emulator(
     log: &Path,
     on_exit: impl FnOnce(ExitStatus) + Send + 'static,
 ) -> Result<Process, LaunchError> {
-    let arguments = arguments(hardware, wiring);
+    let mut arguments = arguments(hardware, wiring);
+    if hardware.nodes.len() > tree::MOST_SOCKETS {
+        let path = wiring.scratch.join("machine.dtb");
+        let blob = Topology::of(hardware).write_into(&tree::of_emulator(emulator, &arguments, &path)?)?;
+        fs::write(&path, blob).map_err(|source| LaunchError::Io { path: path.clone(), source })?;
+        arguments.extend(["-dtb".into(), path.into()]);
+    }
     Process::start(&emulator.program, &arguments, log, on_exit)
         .map_err(|source| LaunchError::Emulator(EmulatorError::Unusable { program: emulator.program.clone(), source }))
 }

@@ -51,6 +51,7 @@ pub use bare::{BareBoot, BareMachine};
 pub use bundle::{BundleError, write_bundle};
 pub use client::{Client, ClientError, DEFAULT_TIMEOUT, Stream, find};
 pub use detach::{Daemon, DetachError, spawn_detached};
+pub use emulator::tree;
 pub use emulator::{
     Emulator, EmulatorError, FaultWiring, MIN_VERSION, ModelWiring, Payload, Process, Version, Wiring, arguments,
 };

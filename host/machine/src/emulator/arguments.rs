@@ -3,6 +3,7 @@
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 
+use super::tree;
 use config::{Backing, DiskPlan, Hardware, MachineInterrupts, NodePlan};
 
 /// The files and sockets that the emulator is given.
@@ -101,8 +102,11 @@ pub fn arguments(hardware: &Hardware, wiring: &Wiring) -> Vec<OsString> {
     line.flag("-nodefaults").option("-display", "none").flag("-no-reboot");
     machine(&mut line, hardware, wiring.faults.is_some());
     let ram = wiring.model.as_ref().map(|model| &model.ram);
-    nodes(&mut line, &hardware.nodes, ram.or(wiring.faults.as_ref().map(|faults| &faults.ram)));
-    distances(&mut line, hardware);
+    nodes(&mut line, &tree::sockets(&hardware.nodes), ram.or(wiring.faults.as_ref().map(|faults| &faults.ram)));
+    // Between more nodes than the emulator has they are in the tree that is made for it.
+    if hardware.nodes.len() <= tree::MOST_SOCKETS {
+        distances(&mut line, hardware);
+    }
     if hardware.icount {
         line.option("-icount", "shift=0");
     }

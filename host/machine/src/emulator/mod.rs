@@ -3,6 +3,7 @@
 mod arguments;
 mod probe;
 mod process;
+pub mod tree;
 
 pub use arguments::{FaultWiring, ModelWiring, Payload, Wiring, arguments};
 pub use probe::{Emulator, EmulatorError, MIN_VERSION, Version};
