@@ -13,7 +13,7 @@ use thiserror::Error;
 use crate::boot::{BOOT_CONFIG_VERSION, BootConfig, MAX_SUBNETS, MAX_VMS, MonitorOptions};
 use crate::name::Name;
 use crate::spec::{
-    Boot, DiskMode, DiskSpec, MAX_CMDLINE, MAX_DISK_NAME, MAX_MEMORY_MIB, MAX_PORTS, MAX_VCPUS, MAX_WEIGHT,
+    Boot, DiskMode, DiskSpec, MAX_CMDLINE, MAX_DISK_NAME, MAX_MEMORY_MIB, MAX_NODES, MAX_PORTS, MAX_VCPUS, MAX_WEIGHT,
     MIN_MEMORY_MIB, MIN_MTU, NetSpec, VIRTIO_SLOTS, VmSpec,
 };
 
@@ -137,6 +137,7 @@ impl VmSpec {
     /// The first problem found, with the path of its field.
     pub fn validate(&self) -> Result<(), SpecError> {
         in_range("vcpus", self.vcpus.into(), 1, MAX_VCPUS.into())?;
+        in_range("nodes", self.nodes.into(), 1, MAX_NODES.min(self.vcpus).into())?;
         in_range("memory_mib", self.memory_mib.into(), MIN_MEMORY_MIB.into(), MAX_MEMORY_MIB.into())?;
         if !self.memory_mib.is_multiple_of(2) {
             let problem = SpecProblem::NotMultiple { value: self.memory_mib.into(), of: 2 };

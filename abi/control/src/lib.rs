@@ -67,8 +67,8 @@ pub use message::{
 pub use name::{Label, LabelError, MAX_LABEL, MAX_NAME, Name, NameError};
 pub use spec::{
     BadMac, Boot, DEFAULT_MTU, DEFAULT_WEIGHT, DiskMode, DiskSpec, GUEST_AGENT_PORT, Interrupts, MAX_CMDLINE,
-    MAX_DISK_NAME, MAX_MEMORY_MIB, MAX_PORTS, MAX_VCPUS, MAX_WEIGHT, MIN_MEMORY_MIB, MIN_MTU, MacAddress, NetSpec,
-    OnCrash, Pages, VIRTIO_SLOTS, VmSpec,
+    MAX_DISK_NAME, MAX_MEMORY_MIB, MAX_NODES, MAX_PORTS, MAX_VCPUS, MAX_WEIGHT, MIN_MEMORY_MIB, MIN_MTU, MacAddress,
+    NetSpec, OnCrash, Pages, VIRTIO_SLOTS, VmSpec,
 };
 pub use stats::{
     DiskStats, HartStats, MachineStats, MonitorMemory, MonitorMemoryKind, NodeStats, VcpuState, VcpuStats, VmStats,

@@ -16,7 +16,7 @@ use crate::stats::{MachineStats, VmStats};
 use crate::vm::VmSummary;
 
 /// Version of the protocol.
-pub const PROTOCOL_VERSION: u32 = 3;
+pub const PROTOCOL_VERSION: u32 = 4;
 
 /// What a client sends.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]

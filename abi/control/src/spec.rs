@@ -23,6 +23,8 @@ pub const VIRTIO_SLOTS: usize = 8;
 pub const MAX_DISK_NAME: usize = 20;
 /// Most named ports of one VM.
 pub const MAX_PORTS: usize = 8;
+/// Most nodes that a guest sees.
+pub const MAX_NODES: u16 = 8;
 /// Smallest MTU of a virtual net, in bytes.
 pub const MIN_MTU: u16 = 68;
 /// MTU where nothing else is said, in bytes.
@@ -41,6 +43,9 @@ pub struct VmSpec {
     pub name: Name,
     /// Number of vCPUs, 1 to [`MAX_VCPUS`].
     pub vcpus: u16,
+    /// Nodes that the guest sees, with equal parts of its vCPUs and memory: 1 hides that the machine has any. At most one
+    /// per vCPU.
+    pub nodes: u16,
     /// Guest memory in MiB, a multiple of 2. Machine memory is taken only as the guest touches it.
     pub memory_mib: u32,
     /// What runs first.
@@ -84,6 +89,7 @@ impl VmSpec {
             ports: Label::new(GUEST_AGENT_PORT).into_iter().collect(),
             rng: true,
             balloon: true,
+            nodes: 1,
             interrupts: Interrupts::Auto,
             pages: Pages::Large,
             sharing: true,

@@ -112,6 +112,16 @@ fn names_are_unique_and_known() {
 }
 
 #[test]
+fn nodes_are_at_most_one_per_vcpu() {
+    for (vcpus, nodes, most) in [(2, 3, 2), (2, 0, 2), (32, 9, 8)] {
+        let mut vm = vm("a");
+        (vm.vcpus, vm.nodes) = (vcpus, nodes);
+        let error = vm.validate().expect_err("no such machine");
+        assert_eq!(error.to_string(), format!("nodes: {nodes} is not in 1 to {most}"));
+    }
+}
+
+#[test]
 fn one_gateway() {
     let mut config = config(vec![]);
     config.subnets.push(SubnetSpec { name: name("wan"), gateway: true });
@@ -126,7 +136,8 @@ fn another_version_and_damage_are_told_apart() {
     assert_eq!(BootConfig::from_bytes(&bytes), Err(BootConfigError::Damaged));
     bytes[0] = 9;
     let error = BootConfig::from_bytes(&bytes).expect_err("it is another version");
-    assert_eq!(error.to_string(), "the boot configuration has version 9, this monitor reads version 2");
+    let ours = control::BOOT_CONFIG_VERSION;
+    assert_eq!(error.to_string(), format!("the boot configuration has version 9, this monitor reads version {ours}"));
 }
 
 #[test]

@@ -33,7 +33,7 @@
 //! gateway = true
 //!
 //! [vm_defaults]            # every VM inherits what it does not say itself
-//! vcpus = 2
+//! vcpus = 4
 //! memory_mib = 512
 //! kernel = "cache:kernel/Image"
 //! cmdline = "console=ttyS0 root=LABEL=root hostname={name}"
@@ -41,6 +41,7 @@
 //! [[vm]]
 //! name = "build-{n}"       # build-1 to build-4
 //! count = 4
+//! nodes = 2                # the guest sees two nodes, with two of its vCPUs each
 //! disk = [{ name = "root", source = "debian" }]
 //! net = [{ subnet = "lan" }]
 //!

@@ -153,7 +153,7 @@ impl VmReader<'_, '_> {
         for (field, key) in [("ports", "ports"), ("disks", "disk"), ("nets", "net"), ("memory_mib", "memory_mib")] {
             self.places.note(field, self.section, Some(key));
         }
-        for key in ["vcpus", "weight"] {
+        for key in ["vcpus", "weight", "nodes"] {
             self.places.note(key, self.section, Some(key));
         }
         self.places.note("boot.cmdline", self.section, Some("cmdline"));
@@ -274,6 +274,7 @@ impl VmReader<'_, '_> {
         set(&mut spec.balloon, section.boolean("balloon"));
         set(&mut spec.autostart, section.boolean("autostart"));
         set(&mut spec.weight, section.any_number("weight"));
+        set(&mut spec.nodes, section.any_number("nodes"));
         let interrupts = [("auto", Interrupts::Auto), ("aia", Interrupts::Aia), ("plic", Interrupts::Plic)];
         set(&mut spec.interrupts, section.choice("interrupts", &interrupts));
         set(&mut spec.sharing, section.boolean("sharing"));

@@ -7,17 +7,20 @@ use super::{Hart, Message, all};
 use crate::{
     machine,
     vcpu::{VcpuShared, shared::HsmState},
-    vm::registry,
+    vm::{registry, topology},
 };
 use addr::{CpuIndex, NodeId, VmId};
 use alloc::vec::Vec;
-use control::MigrationReason;
+use control::{MigrationReason, VmSpec};
 use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use machine_tree::MAX_NODES;
 use rv::csr;
 use sched::{
     Entity,
-    balance::{Activity, Caution, HartFacts, Move, Reason, Snapshot, VcpuFacts, place_vm, pull_for_idle, rebalance},
+    balance::{
+        Activity, Caution, HartFacts, Move, Reason, Snapshot, VcpuFacts, place_parts, place_vm, pull_for_idle,
+        rebalance,
+    },
 };
 
 /// Time between two looks at the whole machine, in fractions of a second.
@@ -56,7 +59,7 @@ fn vcpu_facts(vm: VmId, vcpu: &VcpuShared, weight: u32, now: u64) -> VcpuFacts {
     } else {
         Activity::Waiting { ticks: now.saturating_sub(vcpu.runnable_since()) }
     };
-    VcpuFacts { entity, weight, hart: vcpu.cpu(), activity, home: None, served_permille: vcpu.served_permille() }
+    VcpuFacts { entity, weight, hart: vcpu.cpu(), activity, home: vcpu.home(), served_permille: vcpu.served_permille() }
 }
 
 fn distance(from: NodeId, to: NodeId) -> u8 {
@@ -64,9 +67,13 @@ fn distance(from: NodeId, to: NodeId) -> u8 {
 }
 
 /// Harts for the vCPUs of a new VM.
-pub fn place(registry: &registry::Registry, vcpus: usize) -> Vec<CpuIndex> {
+pub fn place(registry: &registry::Registry, spec: &VmSpec) -> Vec<CpuIndex> {
     let facts = Facts::new(registry);
-    place_vm(&Snapshot { harts: &facts.harts, vcpus: &facts.vcpus, distance: &distance }, vcpus)
+    let snapshot = Snapshot { harts: &facts.harts, vcpus: &facts.vcpus, distance: &distance };
+    match topology::parts(spec) {
+        parts if parts.len() == 1 => place_vm(&snapshot, usize::from(spec.vcpus)),
+        parts => place_parts(&snapshot, &parts),
+    }
 }
 
 /// Looks at the machine and asks for the few moves that make it fairer.

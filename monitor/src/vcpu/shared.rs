@@ -3,7 +3,7 @@
 //! Everything here is atomic or behind a short lock. Who wants something of a vCPU leaves a request bit and kicks
 //! the hart that owns it; the owner acts on the bits before the vCPU's next instruction.
 
-use addr::{CpuIndex, VcpuIndex, VmId};
+use addr::{CpuIndex, NodeId, VcpuIndex, VmId};
 use control::{ExitCause, ExitCounts, VcpuState, VcpuStats, VmState};
 use core::sync::atomic::{AtomicBool, AtomicU8, AtomicU16, AtomicU32, AtomicU64, Ordering};
 use rv::csr;
@@ -107,6 +107,8 @@ pub struct VcpuShared {
     hsm: AtomicU8,
     requests: AtomicU32,
     cpu: AtomicU16,
+    /// The node that it belongs to, plus one; 0 if none.
+    home: AtomicU8,
     /// Set by the owner while the vCPU's state is in the hart's registers. Pairs with `requests` (both `SeqCst`): who
     /// wants a fence sets the bit, then reads this; the owner sets this, then reads the bits. The flags below order
     /// nothing.
@@ -136,6 +138,7 @@ impl VcpuShared {
             hsm: AtomicU8::new(HsmState::Stopped as u8),
             requests: AtomicU32::new(0),
             cpu: AtomicU16::new(0),
+            home: AtomicU8::new(0),
             loaded: AtomicBool::new(false),
             blocked: AtomicBool::new(false),
             external_level: AtomicBool::new(false),
@@ -147,6 +150,17 @@ impl VcpuShared {
             counters: VcpuCounters::default(),
             trace: ExitRing::new(),
         }
+    }
+
+    /// The node of the machine that it belongs to, where its guest sees nodes.
+    #[must_use]
+    pub fn home(&self) -> Option<NodeId> {
+        self.home.load(Ordering::Relaxed).checked_sub(1).map(NodeId)
+    }
+
+    /// Makes it belong to this node.
+    pub fn set_home(&self, node: NodeId) {
+        self.home.store(node.0.saturating_add(1), Ordering::Relaxed);
     }
 
     /// The hart that owns the vCPU now. May be out of date when read by another hart: the old owner forwards.

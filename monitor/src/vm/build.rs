@@ -5,6 +5,7 @@ use super::{
     console::Console,
     memory::{GuestRam, RAM_START},
     platform::{self, HostPorts, Platform, Slot},
+    topology::Topology,
 };
 use crate::{
     hart::{self, Message},
@@ -69,12 +70,18 @@ pub fn image(spec: &VmSpec) -> Option<Image> {
     Some(Image { origin: content.origin(), first, pages: content.len() / BASE_PAGE })
 }
 
-/// Builds a VM that is ready to run, with no vCPU started.
+/// Builds a VM that is ready to run on these harts, with no vCPU started.
 ///
 /// # Errors
 /// What the machine lacks.
-pub fn build(id: VmId, spec: Arc<VmSpec>, console: Arc<Mutex<Console>>) -> Result<Arc<Vm>, ControlError> {
+pub fn build(
+    id: VmId,
+    spec: Arc<VmSpec>,
+    console: Arc<Mutex<Console>>,
+    harts: &[CpuIndex],
+) -> Result<Arc<Vm>, ControlError> {
     check(&spec)?;
+    let topology = Topology::new(&spec, harts);
     let bytes = u64::from(spec.memory_mib) << 20;
     let ram = GuestRam::new(id, bytes, &spec).ok_or_else(|| no_memory(bytes))?;
     let has_imsic = match spec.interrupts {
@@ -102,7 +109,10 @@ pub fn build(id: VmId, spec: Arc<VmSpec>, console: Arc<Mutex<Console>>) -> Resul
             has_imsic,
         }
     });
-    slots_or_error.and_then(|()| load(&vm)).map(|(pc, tree)| {
+    if let Some(topology) = &topology {
+        vm.vcpus().iter().zip(topology.homes()).for_each(|(vcpu, home)| vcpu.set_home(home));
+    }
+    slots_or_error.and_then(|()| load(&vm, topology.as_ref())).map(|(pc, tree)| {
         // vCPU 0 starts; the others wait for HSM.
         let _ = vm.vcpus[0].claim_start(pc, tree);
         vm
@@ -133,7 +143,7 @@ fn make_slots(
 }
 
 /// Puts kernel, initrd and device tree into RAM; (entry, device tree address).
-fn load(vm: &Vm) -> Result<(u64, u64), ControlError> {
+fn load(vm: &Vm, topology: Option<&Topology>) -> Result<(u64, u64), ControlError> {
     let ram_end = RAM_START + vm.memory().bytes();
     let (entry, bootargs, initrd) = match &vm.spec().boot {
         Boot::Kernel { kernel, initrd, cmdline } => {
@@ -153,7 +163,7 @@ fn load(vm: &Vm) -> Result<(u64, u64), ControlError> {
             (entry, "", None)
         }
     };
-    let tree = build_tree(vm, bootargs, initrd)?;
+    let tree = build_tree(vm, bootargs, initrd, topology)?;
     let at = (ram_end - TREE_ROOM) & !(BASE_PAGE - 1);
     let written = vm.memory().write(GuestPhysAddr::new(at), tree.blob());
     written.map_err(|_| too_small("no room for the device tree".into()))?;
@@ -195,7 +205,12 @@ fn write(vm: &Vm, start: u64, content: &Content) -> Result<(), ControlError> {
     Ok(())
 }
 
-fn build_tree(vm: &Vm, bootargs: &str, initrd: Option<(u64, u64)>) -> Result<GuestTree, ControlError> {
+fn build_tree(
+    vm: &Vm,
+    bootargs: &str,
+    initrd: Option<(u64, u64)>,
+    topology: Option<&Topology>,
+) -> Result<GuestTree, ControlError> {
     let description = machine::description();
     let hart = &description.harts[0];
     let names = guest_extensions(vm.has_imsic());
@@ -226,7 +241,7 @@ fn build_tree(vm: &Vm, bootargs: &str, initrd: Option<(u64, u64)>) -> Result<Gue
         bootargs,
         initrd: initrd.map(|(start, end)| start..end).as_ref(),
         rng_seed: &seed,
-        numa: None,
+        numa: topology.map(Topology::numa),
     });
     tree.map_err(|why| too_small(alloc::format!("device tree: {why}")))
 }

@@ -8,6 +8,7 @@ pub mod console;
 pub mod memory;
 pub mod platform;
 pub mod registry;
+pub mod topology;
 
 use crate::{
     hart,

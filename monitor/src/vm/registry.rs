@@ -146,8 +146,8 @@ impl Registry {
         let record = self.find(name)?;
         record.need(VmState::Stopped)?;
         record.resets = 0;
-        let (id, vcpus) = (record.id, usize::from(record.spec.vcpus));
-        let harts = hart::balance::place(self, vcpus);
+        let (id, spec) = (record.id, record.spec.clone());
+        let harts = hart::balance::place(self, &spec);
         self.find_id(id).map_or(Ok(()), |record| record.begin_life(&harts))
     }
 
@@ -291,7 +291,7 @@ impl Record {
     }
 
     fn begin_life(&mut self, harts: &[CpuIndex]) -> Result<(), ControlError> {
-        let vm = build::build(self.id, self.spec.clone(), self.console.clone())?;
+        let vm = build::build(self.id, self.spec.clone(), self.console.clone(), harts)?;
         self.started_at = csr::time::read();
         self.state = VmState::Running;
         self.reason = None;

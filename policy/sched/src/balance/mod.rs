@@ -17,7 +17,7 @@ mod service;
 mod tests;
 
 pub use even::{MAX_MOVES, rebalance, rebalance_between, rebalance_node};
-pub use place::place_vm;
+pub use place::{place_parts, place_vm};
 pub use pull::pull_for_idle;
 pub use service::ServiceHistory;
 

@@ -2,10 +2,12 @@
 
 use alloc::vec::Vec;
 
-use addr::{CpuIndex, NodeId};
+use addr::{CpuIndex, NodeId, VcpuIndex, VmId};
 
-use super::Snapshot;
+use crate::Entity;
+
 use super::loads::{Load, Loads};
+use super::{Activity, HartFacts, Snapshot, VcpuFacts};
 
 /// A hart for each of `vcpus` new vCPUs of one VM, in the order of their indices. Empty if no hart is online.
 ///
@@ -26,6 +28,38 @@ pub fn place_vm(snapshot: &Snapshot<'_>, vcpus: usize) -> Vec<CpuIndex> {
         take_from_node(&loads, node, fill, vcpus, &mut chosen);
     }
     chosen
+}
+
+/// The same for a VM whose guest sees nodes: a hart for each vCPU of each of them, `parts` vCPUs in each. Those of one lie on
+/// one node of the machine where it has room for them; two share one only if there are more of them than nodes.
+#[must_use]
+pub fn place_parts(snapshot: &Snapshot<'_>, parts: &[usize]) -> Vec<CpuIndex> {
+    let mut vcpus = snapshot.vcpus.to_vec();
+    let mut left: Vec<NodeId> = Vec::new();
+    let mut chosen = Vec::new();
+    for part in parts {
+        if left.is_empty() {
+            left = snapshot.harts.iter().filter(|hart| hart.is_online).map(|hart| hart.node).collect();
+            order::ascending(&mut left);
+            left.dedup();
+        }
+        let free = |hart: &HartFacts| HartFacts { is_online: hart.is_online && left.contains(&hart.node), ..*hart };
+        let harts: Vec<_> = snapshot.harts.iter().map(free).collect();
+        let placed = place_vm(&Snapshot { harts: &harts, vcpus: &vcpus, ..*snapshot }, *part);
+        for cpu in placed {
+            let node = snapshot.harts.get(cpu.index()).map(|hart| hart.node);
+            left.retain(|one| Some(*one) != node);
+            vcpus.push(newcomer(cpu));
+            chosen.push(cpu);
+        }
+    }
+    chosen
+}
+
+/// A vCPU that was just placed: it counts for whoever is placed after it.
+const fn newcomer(hart: CpuIndex) -> VcpuFacts {
+    let entity = Entity { vm: VmId(0), vcpu: VcpuIndex(0) };
+    VcpuFacts { entity, weight: 0, hart, activity: Activity::Running, home: None, served_permille: 1_000 }
 }
 
 /// How far harts are filled up.

@@ -55,6 +55,24 @@ fn four_vms_of_two_get_a_node_each() {
 }
 
 #[test]
+fn parts_of_a_vm_lie_on_nodes_of_their_own() {
+    let harts = harts(&[2, 2, 2, 2]);
+    let place = |vcpus: &[VcpuFacts], parts: &[usize]| -> Vec<u16> {
+        place_parts(&snapshot(&harts, vcpus), parts).iter().map(|cpu| cpu.0).collect()
+    };
+    assert_eq!(place(&[], &[2, 2]), [0, 1, 2, 3]);
+    assert_eq!(place(&[], &[1, 1, 1]), [0, 2, 4]);
+    // Node 0 is busy.
+    let busy = [vcpu(9, 0, 0, Activity::Running), vcpu(9, 1, 1, Activity::Running)];
+    assert_eq!(place(&busy, &[2, 2]), [2, 3, 4, 5]);
+    // More parts than nodes, and more vCPUs than harts.
+    assert_eq!(place(&[], &[1; 5]), [0, 2, 4, 6, 1]);
+    let all = place(&[], &[3, 3, 3]);
+    assert!(all.len() == 9 && all[..2] == [0, 1], "{all:?}");
+    assert!(place_parts(&snapshot(&[], &[]), &[1, 1]).is_empty());
+}
+
+#[test]
 fn a_large_vm_spreads_over_the_nearest_nodes_before_it_shares_harts() {
     let vcpus = start(&harts(&[2, 2, 2, 2]), &[4]);
     assert_eq!(places(&vcpus, 0), [0, 1, 2, 3]);
