@@ -97,6 +97,15 @@ pub struct Piece {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct IoToken(pub u64);
 
+/// An operation of a machine disk that failed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct FailedIo {
+    /// The first sector concerned.
+    pub sector: u64,
+    /// Was it to be written? A flush is nobody's sector, and counts as a write of the first.
+    pub is_write: bool,
+}
+
 /// Why the driver did not start an operation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum IoRefused {

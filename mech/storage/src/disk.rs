@@ -9,7 +9,7 @@ use addr::{GuestPhysAddr, NodeId};
 use slotmap::SlotMap;
 
 use crate::cache::Cache;
-use crate::contract::{Context, GuestCopy, IoToken, PageStore};
+use crate::contract::{Context, FailedIo, GuestCopy, IoToken, PageStore};
 use crate::gpt::Partition;
 use crate::metrics::DiskMetrics;
 use crate::mount::{Backing, Mode, Mount, MountError, MountSpec, Streams};
@@ -102,6 +102,18 @@ impl SharedDisk {
     #[must_use]
     pub fn name(&self) -> &str {
         &self.name
+    }
+
+    /// Its size in sectors, as far as it is used.
+    #[must_use]
+    pub const fn capacity_sectors(&self) -> u64 {
+        self.capacity
+    }
+
+    /// Does the machine's disk refuse writes?
+    #[must_use]
+    pub const fn is_disk_read_only(&self) -> bool {
+        self.is_read_only
     }
 
     /// Its partitions.
@@ -265,19 +277,37 @@ impl SharedDisk {
     }
 
     /// An operation of the machine's disk has ended. Whoever waited for it is ready then, see
-    /// [`SharedDisk::next_ready`].
-    pub fn on_io_complete(&mut self, token: IoToken, is_ok: bool, pages: &dyn PageStore) {
+    /// [`SharedDisk::next_ready`]. Says what has failed, if it has.
+    pub fn on_io_complete(&mut self, token: IoToken, is_ok: bool, pages: &dyn PageStore) -> Option<FailedIo> {
+        let mut failed = None;
         match self.ops.end(op_id(token)) {
-            Some(op) => self.settle(op, is_ok, pages),
+            Some(op) => {
+                failed = (!is_ok).then(|| op.work.failure());
+                self.settle(op, is_ok, pages);
+            }
             None => self.metrics.io_strays += 1,
         }
         self.wake_stalled();
+        failed
     }
 
     /// Gives up to `wanted` cached pages back that no guest maps, because the machine needs memory. Returns how many.
     pub fn reclaim(&mut self, wanted: u64, pages: &dyn PageStore) -> u64 {
         let freed = self.cache.reclaim(wanted, pages);
         self.metrics.reclaimed += freed;
+        freed
+    }
+
+    /// Lets go of up to `wanted` cached pages, because the caches of all disks together hold too many: those that guests map may
+    /// go, too, and stay theirs. Returns how many.
+    pub fn trim(&mut self, wanted: u64, pages: &dyn PageStore) -> u64 {
+        let mut freed = 0;
+        while freed < wanted {
+            match self.make_room(wanted - freed, pages) {
+                0 => break,
+                some => freed += some,
+            }
+        }
         freed
     }
 
@@ -292,6 +322,12 @@ impl SharedDisk {
     /// [`SharedDisk::reclaim`].
     pub const fn set_cache_limit(&mut self, pages: u64) {
         self.cache.set_limit(pages);
+    }
+
+    /// Pages of its cache, those being read included.
+    #[must_use]
+    pub const fn cached_pages(&self) -> u64 {
+        self.cache.pages()
     }
 
     /// Pages of its cache in memory of `node`, those being read included.

@@ -34,27 +34,41 @@ struct Range<E> {
     entries: [Option<E>; RANGE_BLOCKS as usize],
 }
 
+impl<E: Copy> Default for BlockIndex<E> {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
 impl<E: Copy> BlockIndex<E> {
+    /// An empty one.
+    #[must_use]
     pub const fn new() -> Self {
         Self { chunks: Vec::new(), ranges: 0 }
     }
 
+    /// Is there no entry?
+    #[must_use]
     #[inline]
     pub const fn is_empty(&self) -> bool {
         self.ranges == 0
     }
 
     /// Ranges in use: a measure of the memory that the index itself takes.
+    #[must_use]
     pub const fn ranges(&self) -> usize {
         self.ranges
     }
 
+    /// The entry of `block`.
+    #[must_use]
     #[inline]
     pub fn get(&self, block: u64) -> Option<&E> {
         let at = Place::of(block);
         self.chunks.get(at.chunk)?.as_ref()?.ranges[at.range].as_ref()?.entries[at.entry].as_ref()
     }
 
+    /// The entry of `block`.
     #[inline]
     pub fn get_mut(&mut self, block: u64) -> Option<&mut E> {
         let at = Place::of(block);
@@ -79,6 +93,7 @@ impl<E: Copy> BlockIndex<E> {
         before
     }
 
+    /// Takes the entry of `block` out.
     pub fn remove(&mut self, block: u64) -> Option<E> {
         let at = Place::of(block);
         let range = self.chunks.get_mut(at.chunk)?.as_mut()?.ranges[at.range].as_mut()?;
@@ -98,6 +113,7 @@ impl<E: Copy> BlockIndex<E> {
     }
 
     /// The first block of the first range in use that is not wholly before `block`.
+    #[must_use]
     pub fn next_range(&self, block: u64) -> Option<u64> {
         let at = Place::of(block);
         let mut first_range = at.range;

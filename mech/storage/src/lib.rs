@@ -59,10 +59,11 @@ mod tests;
 mod write;
 
 pub use contract::{
-    BLOCK, BadGuestMemory, Context, DiskIo, GuestCopy, IoRefused, IoToken, MAX_OP_BLOCKS, PageStore, Piece, SECTOR,
-    SECTORS_PER_BLOCK, Segments,
+    BLOCK, BadGuestMemory, Context, DiskIo, FailedIo, GuestCopy, IoRefused, IoToken, MAX_OP_BLOCKS, PageStore, Piece,
+    SECTOR, SECTORS_PER_BLOCK, Segments,
 };
 pub use disk::{MAX_SECTORS, SharedDisk};
+pub use index::{BlockIndex, RANGE_BLOCKS};
 pub use metrics::DiskMetrics;
 pub use mount::{Mode, MountError, MountSpec};
 pub use request::{Kind, MountId, Outcome, Ready, Request, Status};

@@ -4,7 +4,7 @@ use addr::Mfn;
 use alloc::vec::Vec;
 use slotmap::{Key, KeyData, SlotMap, new_key_type};
 
-use crate::contract::{IoToken, SECTORS_PER_BLOCK};
+use crate::contract::{FailedIo, IoToken, SECTORS_PER_BLOCK};
 use crate::request::JobId;
 
 /// Most operations of one disk at a time; requests that need more wait. Bounds pages in flight to 8 MiB.
@@ -42,6 +42,15 @@ impl Work {
         match self {
             Self::Write { sector, sectors, .. } | Self::Zero { sector, sectors, .. } => Some((*sector, *sectors)),
             Self::Read { .. } | Self::Flush { .. } => None,
+        }
+    }
+
+    /// What to say if it fails.
+    pub const fn failure(&self) -> FailedIo {
+        match self {
+            Self::Read { first, .. } => FailedIo { sector: *first * SECTORS_PER_BLOCK, is_write: false },
+            Self::Write { sector, .. } | Self::Zero { sector, .. } => FailedIo { sector: *sector, is_write: true },
+            Self::Flush { .. } => FailedIo { sector: 0, is_write: true },
         }
     }
 

@@ -363,7 +363,8 @@ impl<'a> World<'a> {
     /// Ends operation `index` and lets ready requests go on.
     pub fn complete(&mut self, index: usize, may_succeed: bool) {
         let (token, is_ok) = self.io.end(index, may_succeed, self.pages);
-        self.disk.on_io_complete(token, is_ok, self.pages);
+        let failed = self.disk.on_io_complete(token, is_ok, self.pages);
+        assert_eq!(failed.is_some(), !is_ok);
         self.go_on();
     }
 
