@@ -1,0 +1,458 @@
+//! A store: its volumes, and who uses them.
+
+use alloc::borrow::ToOwned;
+use alloc::collections::VecDeque;
+use alloc::string::String;
+use alloc::vec::Vec;
+
+use slotmap::{Key, KeyData, SlotMap, new_key_type};
+use storage::{BlockIndex, Status};
+
+use crate::commit::{Commit, LogEnd, Waiter};
+use crate::error::VolumeError;
+use crate::job::Job;
+use crate::layers::{Entry, Layer, Layers};
+use crate::layout::Geometry;
+use crate::record::{Base, MAX_NAME, Record};
+use crate::space::Space;
+use crate::table::Table;
+
+/// Most volumes and snapshots of one store.
+pub const MAX_LAYERS: usize = 256;
+/// Changes that are written without anybody's asking: bounds the memory that they take.
+const MAX_PENDING: usize = 4_096;
+
+new_key_type! {
+    pub(crate) struct VolumeKey;
+    pub(crate) struct OpKey;
+}
+
+/// Names a volume that is in use. Not used again for another one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct VolumeId(pub(crate) VolumeKey);
+
+/// One partition with volumes and snapshots. See the crate's documentation.
+#[derive(Debug)]
+pub struct Store {
+    pub(crate) geometry: Geometry,
+    pub(crate) space: Space,
+    pub(crate) layers: Layers,
+    pub(crate) mounts: SlotMap<VolumeKey, Mounted>,
+    /// Requests under way, by their number: the first is the oldest.
+    pub(crate) jobs: Table<u64, Job>,
+    pub(crate) next_job: u64,
+    pub(crate) ops: SlotMap<OpKey, Op>,
+    pub(crate) ready: VecDeque<u64>,
+    /// Writes that wait for another one, or for a snapshot.
+    pub(crate) blocked: Vec<u64>,
+    /// Blocks whose first write is under way.
+    pub(crate) held: Vec<Held>,
+    /// Changes that the log does not have yet.
+    pub(crate) pending: Vec<Record>,
+    /// What they free. It is used again only when the log has them, and nobody reads it any more.
+    pub(crate) freed: Vec<Freed>,
+    /// Freed for good; waits for the requests before this number.
+    pub(crate) limbo: VecDeque<(u64, Vec<Freed>)>,
+    /// Becomes free bit by bit.
+    pub(crate) dying: Vec<Freed>,
+    pub(crate) log: LogEnd,
+    /// Nothing was appended to this log since the store was opened: the next commit begins the other one.
+    pub(crate) must_checkpoint: bool,
+    pub(crate) commit: Option<Commit>,
+    /// Who wants the next commit.
+    pub(crate) waiting: Vec<Waiter>,
+    pub(crate) answers: VecDeque<Answer>,
+    /// The log could not be written: nothing becomes durable any more.
+    pub(crate) is_broken: bool,
+    pub(crate) metrics: StoreMetrics,
+}
+
+/// A volume that a VM uses.
+#[derive(Debug)]
+pub(crate) struct Mounted {
+    pub holder: String,
+    pub top: u32,
+    /// Snapshots that wait until no write is under way.
+    pub gates: Vec<(String, u64)>,
+}
+
+/// A part of a request, or the log's, under way on a disk.
+#[derive(Debug)]
+pub(crate) struct Op {
+    pub owner: OpOwner,
+    pub on_base: Option<VolumeId>,
+}
+
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum OpOwner {
+    Job(u64),
+    Commit,
+}
+
+/// Blocks of a layer that have been given data blocks, which a job is writing.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Held {
+    pub job: u64,
+    pub layer: u32,
+    pub first: u64,
+    pub count: u64,
+}
+
+/// Data blocks that nothing refers to.
+#[derive(Debug)]
+pub(crate) enum Freed {
+    Run(u64, u64),
+    Layer(BlockIndex<Entry>),
+}
+
+/// What a finished request for a snapshot or a removal came to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Answer {
+    /// The token given with the request.
+    pub token: u64,
+    /// Whether it is durable.
+    pub status: Status,
+}
+
+/// A volume or snapshot, for people.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct LayerInfo {
+    /// Its name.
+    pub name: String,
+    /// Whether it is a snapshot.
+    pub is_snapshot: bool,
+    /// The snapshot that it continues.
+    pub parent: Option<String>,
+    /// The disk below.
+    pub base: Base,
+    /// Data blocks (4 KiB) of its own.
+    pub blocks: u64,
+    /// The VM that uses it.
+    pub holder: Option<String>,
+}
+
+/// Counters.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct StoreMetrics {
+    /// Commits that wrote to the log.
+    pub commits: u64,
+    /// Of these, checkpoints.
+    pub checkpoints: u64,
+    /// Writes that were refused because the store is full.
+    pub full: u64,
+}
+
+impl Store {
+    pub(crate) fn new(geometry: Geometry, log: LogEnd) -> Self {
+        Self {
+            geometry,
+            space: Space::new(geometry.first_data(), geometry.data_blocks()),
+            layers: Layers::default(),
+            mounts: SlotMap::with_key(),
+            jobs: Table::default(),
+            next_job: 1,
+            ops: SlotMap::with_key(),
+            ready: VecDeque::new(),
+            blocked: Vec::new(),
+            held: Vec::new(),
+            pending: Vec::new(),
+            freed: Vec::new(),
+            limbo: VecDeque::new(),
+            dying: Vec::new(),
+            log,
+            must_checkpoint: true,
+            commit: None,
+            waiting: Vec::new(),
+            answers: VecDeque::new(),
+            is_broken: false,
+            metrics: StoreMetrics::default(),
+        }
+    }
+
+    /// Gives `holder` the volume `name` over `base`: the one that is there, or a new one. A new one begins as the snapshot
+    /// `from`, if that is given.
+    ///
+    /// # Errors
+    /// [`VolumeError`].
+    pub fn mount(
+        &mut self,
+        name: &str,
+        base: &Base,
+        from: Option<&str>,
+        holder: &str,
+    ) -> Result<VolumeId, VolumeError> {
+        let top = match self.layers.find(name, false) {
+            Some(top) => top,
+            None => self.create(name, base, from)?,
+        };
+        if let Some(other) = self.mounts.values().find(|other| other.top == top) {
+            return Err(VolumeError::InUse { holder: other.holder.clone() });
+        }
+        self.check_existing(top, base, from)?;
+        let holder = holder.to_owned();
+        Ok(VolumeId(self.mounts.insert(Mounted { holder, top, gates: Vec::new() })))
+    }
+
+    fn create(&mut self, name: &str, base: &Base, from: Option<&str>) -> Result<u32, VolumeError> {
+        check_name(name)?;
+        check_name(&base.disk)?;
+        base.partition.as_deref().map_or(Ok(()), check_name)?;
+        self.check_room()?;
+        let parent = match from {
+            Some(from) => {
+                let parent = self.layers.find(from, true);
+                Some(parent.ok_or_else(|| VolumeError::NoSuchSnapshot { name: from.to_owned() })?)
+            }
+            None => None,
+        };
+        if let Some(parent) = parent.and_then(|parent| self.layers.get(parent)) {
+            check_base(&parent.base, base)?;
+        }
+        let id = self.layers.next_id();
+        self.layers.add(id, Layer::new(parent, false, name.to_owned(), base.clone()));
+        let (name, base) = (name.to_owned(), base.clone());
+        self.pending.push(Record::Layer { id, parent, is_snapshot: false, name, base });
+        Ok(id)
+    }
+
+    fn check_existing(&self, top: u32, base: &Base, from: Option<&str>) -> Result<(), VolumeError> {
+        let Some(layer) = self.layers.get(top) else { return Ok(()) };
+        check_base(&layer.base, base)?;
+        let Some(from) = from else { return Ok(()) };
+        let mut parent = layer.parent;
+        while let Some(layer) = parent.and_then(|parent| self.layers.get(parent)) {
+            if layer.name == from {
+                return Ok(());
+            }
+            parent = layer.parent;
+        }
+        Err(VolumeError::NotACloneOf { name: layer.name.clone(), snapshot: from.to_owned() })
+    }
+
+    /// Takes a volume from its VM. Its requests under way are forgotten as by [`Store::cancel`]. What was written stays.
+    pub fn unmount(&mut self, volume: VolumeId) {
+        self.cancel(volume);
+        let Some(mounted) = self.mounts.remove(volume.0) else { return };
+        // Writes of a VM that is gone may still be under way: there is no moment between them any more.
+        let refused = mounted.gates.into_iter().map(|(_, token)| Answer { token, status: Status::IoError });
+        self.answers.extend(refused);
+        self.unblock();
+    }
+
+    /// Size of a volume in sectors; 0 for one that is gone.
+    #[must_use]
+    pub fn sectors(&self, volume: VolumeId) -> u64 {
+        let top = self.mounts.get(volume.0).map(|mounted| mounted.top);
+        top.and_then(|top| self.layers.get(top)).map_or(0, |layer| layer.base.sectors)
+    }
+
+    /// Freezes the volume `name` as snapshot `snapshot`, between its writes; the volume goes on. The answer with `token`
+    /// says when it is durable.
+    ///
+    /// # Errors
+    /// [`VolumeError`].
+    pub fn snapshot(&mut self, name: &str, snapshot: &str, token: u64) -> Result<(), VolumeError> {
+        check_name(snapshot)?;
+        self.check_room()?;
+        let top = self.layers.find(name, false).ok_or_else(|| VolumeError::NoSuchVolume { name: name.to_owned() })?;
+        let is_waiting = |mounted: &Mounted| mounted.gates.iter().any(|(other, _)| other == snapshot);
+        if self.layers.find(snapshot, true).is_some() || self.mounts.values().any(is_waiting) {
+            return Err(VolumeError::SnapshotExists { name: snapshot.to_owned() });
+        }
+        if self.layers.get(top).is_none_or(|layer| layer.writers == 0) {
+            self.freeze_now(top, snapshot, token);
+            return Ok(());
+        }
+        let mounted = self.mounts.values_mut().find(|mounted| mounted.top == top).ok_or(VolumeError::Busy)?;
+        mounted.gates.push((snapshot.to_owned(), token));
+        Ok(())
+    }
+
+    fn freeze_now(&mut self, top: u32, snapshot: &str, token: u64) {
+        let next = self.layers.next_id();
+        let Some(layer) = self.layers.get_mut(top) else { return };
+        let name = core::mem::replace(&mut layer.name, snapshot.to_owned());
+        layer.is_snapshot = true;
+        let base = layer.base.clone();
+        self.layers.add(next, Layer::new(Some(top), false, name, base));
+        for mounted in self.mounts.values_mut().filter(|mounted| mounted.top == top) {
+            mounted.top = next;
+        }
+        self.pending.push(Record::Freeze { layer: top, next, name: snapshot.to_owned() });
+        self.waiting.push(Waiter::Token(token));
+    }
+
+    /// The writes of a layer have ended: makes the snapshots that wait for that.
+    pub(crate) fn open_gates(&mut self, layer: u32) {
+        if self.layers.get(layer).is_some_and(|layer| layer.writers > 0) {
+            return;
+        }
+        let Some(mounted) = self.mounts.values_mut().find(|mounted| mounted.top == layer) else { return };
+        let mut top = layer;
+        for (name, token) in core::mem::take(&mut mounted.gates) {
+            let next = self.layers.next_id();
+            self.freeze_now(top, &name, token);
+            top = next;
+        }
+    }
+
+    /// Removes a volume or snapshot; the answer with `token` says when that is durable.
+    ///
+    /// # Errors
+    /// [`VolumeError`]: somebody uses it, or continues it.
+    pub fn remove(&mut self, name: &str, token: u64) -> Result<(), VolumeError> {
+        let found = self.layers.find(name, false).or_else(|| self.layers.find(name, true));
+        let id = found.ok_or_else(|| VolumeError::NoSuchVolume { name: name.to_owned() })?;
+        if let Some(mounted) = self.mounts.values().find(|mounted| mounted.top == id) {
+            return Err(VolumeError::InUse { holder: mounted.holder.clone() });
+        }
+        if let Some((_, child)) = self.layers.iter().find(|(_, layer)| layer.parent == Some(id)) {
+            return Err(VolumeError::HasChild { name: name.to_owned(), child: child.name.clone() });
+        }
+        if self.layers.get(id).is_some_and(|layer| layer.writers > 0) {
+            return Err(VolumeError::Busy);
+        }
+        if self.is_broken {
+            return Err(VolumeError::Broken);
+        }
+        if let Some(layer) = self.layers.remove(id) {
+            self.freed.push(Freed::Layer(layer.index));
+            self.pending.push(Record::Drop { layer: id });
+            self.waiting.push(Waiter::Token(token));
+        }
+        Ok(())
+    }
+
+    /// The next answer to [`Store::snapshot`] or [`Store::remove`].
+    pub fn next_answer(&mut self) -> Option<Answer> {
+        self.answers.pop_front()
+    }
+
+    /// May there be an answer for [`Store::next_answer`]?
+    #[must_use]
+    pub fn has_answer(&self) -> bool {
+        !self.answers.is_empty()
+    }
+
+    /// All volumes and snapshots.
+    pub fn layers(&self) -> impl Iterator<Item = LayerInfo> {
+        self.layers.iter().map(|(id, layer)| LayerInfo {
+            name: layer.name.clone(),
+            is_snapshot: layer.is_snapshot,
+            parent: layer.parent.and_then(|parent| self.layers.get(parent)).map(|parent| parent.name.clone()),
+            base: layer.base.clone(),
+            blocks: layer.blocks,
+            holder: self.mounts.values().find(|mounted| mounted.top == id).map(|mounted| mounted.holder.clone()),
+        })
+    }
+
+    /// The volume or snapshot that shows `disk`, or a partition of it that it shares sectors with: it must not change.
+    #[must_use]
+    pub fn depends_on(&self, disk: &str, partition: Option<&str>) -> Option<&str> {
+        let is_below = |base: &Base| {
+            let parts = (base.partition.as_deref(), partition);
+            base.disk == disk && !matches!(parts, (Some(one), Some(other)) if one != other)
+        };
+        self.layers.iter().find(|(_, layer)| is_below(&layer.base)).map(|(_, layer)| layer.name.as_str())
+    }
+
+    /// Data blocks in all, and those free now.
+    #[must_use]
+    pub const fn space(&self) -> (u64, u64) {
+        (self.space.total(), self.space.free())
+    }
+
+    /// The log could not be written: writes and flushes fail, reads do not.
+    #[must_use]
+    pub const fn is_broken(&self) -> bool {
+        self.is_broken
+    }
+
+    /// What it has done.
+    #[must_use]
+    pub const fn metrics(&self) -> StoreMetrics {
+        self.metrics
+    }
+
+    /// Is everything that has happened in the log, and nothing under way?
+    #[must_use]
+    pub fn is_quiet(&self) -> bool {
+        self.is_broken || (self.pending.is_empty() && self.commit.is_none() && self.jobs.is_empty())
+    }
+
+    /// Makes everything durable that has happened so far, see [`Store::is_quiet`].
+    pub fn sync(&mut self) {
+        if !self.is_quiet() && self.waiting.is_empty() {
+            self.waiting.push(Waiter::Nobody);
+        }
+    }
+
+    pub(crate) const fn wants_commit(&self) -> bool {
+        !self.is_broken && (!self.waiting.is_empty() || self.pending.len() >= MAX_PENDING)
+    }
+
+    /// Gives some blocks of what is gone back. `true`: call again.
+    pub fn clean_up(&mut self) -> bool {
+        const RANGES_PER_CALL: usize = 16;
+        for _ in 0..RANGES_PER_CALL {
+            match self.dying.last_mut() {
+                None => return false,
+                Some(Freed::Run(first, count)) => {
+                    self.space.release(*first, *count);
+                    self.dying.pop();
+                }
+                Some(Freed::Layer(index)) => match index.next_range(0) {
+                    Some(block) => {
+                        let space = &mut self.space;
+                        index.remove_range(block, &mut |entry: Entry| {
+                            if entry.target() != 0 {
+                                space.release(entry.target(), 1);
+                            }
+                        });
+                    }
+                    None => drop(self.dying.pop()),
+                },
+            }
+        }
+        !self.dying.is_empty()
+    }
+
+    /// What was freed for good becomes free when the requests that may read it have ended.
+    pub(crate) fn reap(&mut self) {
+        let oldest = self.jobs.first().unwrap_or(u64::MAX);
+        while self.limbo.front().is_some_and(|(before, _)| *before <= oldest) {
+            self.dying.extend(self.limbo.pop_front().into_iter().flat_map(|(_, freed)| freed));
+        }
+    }
+
+    fn check_room(&self) -> Result<(), VolumeError> {
+        let gates: usize = self.mounts.values().map(|mounted| mounted.gates.len()).sum();
+        match self.is_broken {
+            true => Err(VolumeError::Broken),
+            false if self.layers.len() + gates >= MAX_LAYERS => Err(VolumeError::TooMany { most: MAX_LAYERS }),
+            false => Ok(()),
+        }
+    }
+}
+
+fn check_name(name: &str) -> Result<(), VolumeError> {
+    if name.is_empty() || name.len() > MAX_NAME {
+        return Err(VolumeError::BadName { name: name.to_owned(), most: MAX_NAME });
+    }
+    Ok(())
+}
+
+fn check_base(recorded: &Base, given: &Base) -> Result<(), VolumeError> {
+    if recorded == given {
+        return Ok(());
+    }
+    Err(VolumeError::OtherBase { recorded: recorded.clone(), given: given.clone() })
+}
+
+pub(crate) fn op_number(op: OpKey) -> u64 {
+    op.data().as_ffi()
+}
+
+pub(crate) fn op_key(number: u64) -> OpKey {
+    KeyData::from_ffi(number).into()
+}

@@ -1,0 +1,5 @@
+//! Tests of [`crate::Store`] on a disk that completes in any order and loses what was not flushed.
+
+mod crash;
+mod single;
+mod world;

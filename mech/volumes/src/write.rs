@@ -1,0 +1,237 @@
+//! Writing: into data blocks that the layer has already, or into new ones.
+
+use storage::{GuestCopy, Kind, Request, SECTOR, SECTORS_PER_BLOCK, Segments, Status};
+
+use crate::contract::{Backend, Target};
+use crate::job::{Effect, Job, Stop, sectors_of};
+use crate::layers::{ALL, Entry, Mask, mask};
+use crate::store::{Held, Store};
+
+/// Blocks that one part writes at most: 1 MiB.
+const MAX_RUN: u64 = 256;
+/// Blocks that one part makes zero at most.
+const MAX_ZEROED: u64 = 1_024;
+
+struct NoData;
+
+impl Segments for NoData {
+    fn segment(&self, _index: usize) -> Option<(addr::GuestPhysAddr, u32)> {
+        None
+    }
+}
+
+impl Store {
+    /// Starts to write as much as lies in a row; returns the sectors.
+    pub(crate) fn write_part(
+        &mut self,
+        id: u64,
+        job: &mut Job,
+        guest: &dyn GuestCopy,
+        backend: &mut dyn Backend,
+    ) -> Result<u64, Stop> {
+        let layer = job.layer.ok_or(Stop::End(Status::IoError))?;
+        let block = job.sector / SECTORS_PER_BLOCK;
+        let (target, count) = match self.own_target(layer, block) {
+            Some(target) => (target, self.in_place(layer, job, target)),
+            None => self.allocate(id, layer, job, guest, backend)?,
+        };
+        let data = job.window(count * SECTOR);
+        let sector = target * SECTORS_PER_BLOCK + job.sector % SECTORS_PER_BLOCK;
+        let request = Request { kind: Kind::Write, sector, sectors: count, segments: &data };
+        self.start(id, job, Target::Store, request, guest, backend);
+        Ok(count)
+    }
+
+    /// The data block that the layer itself has for a block.
+    fn own_target(&self, layer: u32, block: u64) -> Option<u64> {
+        self.entry(layer, block).map(Entry::target).filter(|target| *target != 0)
+    }
+
+    fn entry(&self, layer: u32, block: u64) -> Option<Entry> {
+        self.layers.get(layer)?.index.get(block).copied()
+    }
+
+    /// Sectors of the job that can be written over in a row, from data block `target` on. A disk would do the same: until
+    /// the guest's next flush it may find the old or the new content.
+    fn in_place(&mut self, layer: u32, job: &mut Job, target: u64) -> u64 {
+        let first = job.sector / SECTORS_PER_BLOCK;
+        let is_next = |step: &u64| self.own_target(layer, first + step) == Some(target + step);
+        let most = (job.sector % SECTORS_PER_BLOCK + job.left).div_ceil(SECTORS_PER_BLOCK).min(MAX_RUN);
+        let blocks = 1 + (1..most).take_while(is_next).count() as u64;
+        let count = sectors_of(job.sector, job.left, blocks);
+        for (block, wanted, step) in parts(job.sector, count) {
+            let own = self.entry(layer, block).map_or(0, Entry::mask);
+            if own | wanted != own {
+                job.effects.push(Effect { block, count: 1, target: target + step, mask: wanted, is_new: false });
+            }
+        }
+        count
+    }
+
+    /// Takes new data blocks for as many sectors of the job as lie in a row; returns the first, and the sectors.
+    fn allocate(
+        &mut self,
+        id: u64,
+        layer: u32,
+        job: &mut Job,
+        guest: &dyn GuestCopy,
+        backend: &mut dyn Backend,
+    ) -> Result<(u64, u64), Stop> {
+        let first = job.sector / SECTORS_PER_BLOCK;
+        let free = self.unheld(layer, first);
+        if free == 0 {
+            return Err(Stop::Blocked);
+        }
+        let most = (job.sector % SECTORS_PER_BLOCK + job.left).div_ceil(SECTORS_PER_BLOCK).min(MAX_RUN).min(free);
+        let is_free = |step: &u64| self.own_target(layer, first + step).is_none();
+        let wanted = 1 + (1..most).take_while(is_free).count() as u64;
+        let Some((target, blocks)) = self.take(wanted) else {
+            self.metrics.full += 1;
+            return Err(Stop::End(Status::NoSpace));
+        };
+        let count = sectors_of(job.sector, job.left, blocks);
+        self.held.push(Held { job: id, layer, first, count: blocks });
+        for (block, mask, step) in parts(job.sector, count) {
+            match job.effects.last_mut() {
+                Some(last) if mask == ALL && last.is_new && last.mask == ALL && last.follows(block, target + step) => {
+                    last.count += 1;
+                }
+                _ => job.effects.push(Effect { block, count: 1, target: target + step, mask, is_new: true }),
+            }
+            let zeroes = self.entry(layer, block).map_or(0, Entry::mask) & !mask;
+            self.fill(id, job, target + step, zeroes, guest, backend);
+        }
+        Ok((target, count))
+    }
+
+    /// How many blocks from `block` on are in nobody's first write; 0 if it is itself.
+    fn unheld(&self, layer: u32, block: u64) -> u64 {
+        let others = self.held.iter().filter(|held| held.layer == layer && held.first + held.count > block);
+        others.map(|held| held.first.saturating_sub(block)).min().unwrap_or(u64::MAX)
+    }
+
+    /// Blocks that are in somebody's first write.
+    fn held_blocks(&self) -> u64 {
+        self.held.iter().map(|held| held.count).sum()
+    }
+
+    /// New data blocks, as long as the log can name all that there is.
+    fn take(&mut self, wanted: u64) -> Option<(u64, u64)> {
+        let named = self.layers.entries() + self.held_blocks();
+        self.space.take(wanted.min(self.geometry.max_entries().saturating_sub(named)))
+    }
+
+    /// Writes zeroes to sectors `zeroes` of a data block.
+    fn fill(
+        &mut self,
+        id: u64,
+        job: &mut Job,
+        target: u64,
+        zeroes: Mask,
+        guest: &dyn GuestCopy,
+        backend: &mut dyn Backend,
+    ) {
+        let mut at = 0;
+        while at < SECTORS_PER_BLOCK {
+            let run = u64::from((zeroes >> at).trailing_ones());
+            if run > 0 {
+                let sector = target * SECTORS_PER_BLOCK + at;
+                let request = Request { kind: Kind::WriteZeroes, sector, sectors: run, segments: &NoData };
+                self.start(id, job, Target::Store, request, guest, backend);
+            }
+            at += run.max(1);
+        }
+    }
+
+    /// Makes blocks zero, or gives them up; returns the sectors.
+    pub(crate) fn zero_part(
+        &mut self,
+        id: u64,
+        job: &mut Job,
+        guest: &dyn GuestCopy,
+        backend: &mut dyn Backend,
+    ) -> Result<u64, Stop> {
+        let layer = job.layer.ok_or(Stop::End(Status::IoError))?;
+        let (block, offset) = (job.sector / SECTORS_PER_BLOCK, job.sector % SECTORS_PER_BLOCK);
+        if job.kind() == Kind::Discard
+            && let Some(skipped) = self.skip_unwritten(layer, job)
+        {
+            return Ok(skipped);
+        }
+        if self.unheld(layer, block) == 0 {
+            return Err(Stop::Blocked);
+        }
+        if offset == 0 && job.left >= SECTORS_PER_BLOCK {
+            return self.zero_blocks(layer, job);
+        }
+        let count = sectors_of(job.sector, job.left, 1);
+        let wanted = mask(offset, count);
+        match self.entry(layer, block) {
+            _ if job.kind() == Kind::Discard => {}
+            Some(entry) if entry.target() != 0 => {
+                if entry.mask() | wanted != entry.mask() {
+                    let target = entry.target();
+                    job.effects.push(Effect { block, count: 1, target, mask: wanted, is_new: false });
+                }
+                self.fill(id, job, entry.target(), wanted, guest, backend);
+            }
+            entry => self.set_zero(layer, block, wanted | entry.map_or(0, Entry::mask))?,
+        }
+        Ok(count)
+    }
+
+    /// Blocks at the beginning of what is discarded that the layer says nothing of.
+    fn skip_unwritten(&self, layer: u32, job: &Job) -> Option<u64> {
+        let (block, offset) = (job.sector / SECTORS_PER_BLOCK, job.sector % SECTORS_PER_BLOCK);
+        let next = self.layers.get(layer).and_then(|layer| layer.index.next_range(block));
+        match next {
+            None => Some(job.left),
+            Some(next) if next > block => Some(((next - block) * SECTORS_PER_BLOCK - offset).min(job.left)),
+            Some(_) => None,
+        }
+    }
+
+    fn zero_blocks(&mut self, layer: u32, job: &Job) -> Result<u64, Stop> {
+        let first = job.sector / SECTORS_PER_BLOCK;
+        let most = (job.left / SECTORS_PER_BLOCK).min(MAX_ZEROED).min(self.unheld(layer, first));
+        let mut done = 0;
+        while done < most {
+            let block = first + done;
+            if job.kind() == Kind::WriteZeroes || self.entry(layer, block).is_some() {
+                self.set_zero(layer, block, ALL)?;
+            }
+            done += 1;
+        }
+        // At least the first, of which the caller knows that nobody writes it.
+        Ok(done * SECTORS_PER_BLOCK)
+    }
+
+    fn set_zero(&mut self, layer: u32, block: u64, mask: Mask) -> Result<(), Stop> {
+        let now = self.entry(layer, block);
+        if now.is_none() && self.layers.entries() + self.held_blocks() >= self.geometry.max_entries() {
+            self.metrics.full += 1;
+            return Err(Stop::End(Status::NoSpace));
+        }
+        if let Some(entry) = Entry::new(0, mask).filter(|entry| now != Some(*entry)) {
+            self.set_entry(layer, block, entry);
+        }
+        Ok(())
+    }
+}
+
+impl Effect {
+    const fn follows(&self, block: u64, target: u64) -> bool {
+        self.block + self.count == block && self.target + self.count == target
+    }
+}
+
+/// The blocks of some sectors: number, sectors of it, and which one it is.
+fn parts(sector: u64, count: u64) -> impl Iterator<Item = (u64, Mask, u64)> {
+    let first = sector / SECTORS_PER_BLOCK;
+    let last = (sector + count - 1) / SECTORS_PER_BLOCK;
+    (first..=last).map(move |block| {
+        let start = (block * SECTORS_PER_BLOCK).max(sector);
+        let end = ((block + 1) * SECTORS_PER_BLOCK).min(sector + count);
+        (block, mask(start - block * SECTORS_PER_BLOCK, end - start), block - first)
+    })
+}
