@@ -115,6 +115,12 @@ pub enum SpecProblem {
         /// The version known here.
         wanted: u64,
     },
+    /// An overlay of a disk that has no use for it.
+    #[error("an overlay is for a disk with mode copy-on-write")]
+    NeedsCopyOnWrite,
+    /// An overlay in the data that it lies over.
+    #[error("the overlay cannot be on the disk or partition that it lies over")]
+    OverlayOnItself,
 }
 
 impl SpecError {
@@ -189,9 +195,17 @@ impl DiskSpec {
     /// Whether the two name the same data and one of them would write it.
     #[must_use]
     pub fn clashes_with(&self, other: &Self) -> bool {
-        let overlaps = self.source == other.source
-            && (self.partition.is_none() || other.partition.is_none() || self.partition == other.partition);
-        overlaps && (self.mode == DiskMode::Persistent || other.mode == DiskMode::Persistent)
+        let shows = |disk: &Self| (disk.source.clone(), disk.partition.clone());
+        let overlaps = is_overlap(&shows(self), &shows(other));
+        let is_written = self.mode == DiskMode::Persistent || other.mode == DiskMode::Persistent;
+        (overlaps && is_written) || self.keeps_on(&shows(other)) || other.keeps_on(&shows(self))
+    }
+
+    /// Is its overlay where a disk takes its data from?
+    fn keeps_on(&self, shown: &(Name, Option<String>)) -> bool {
+        self.overlay
+            .as_ref()
+            .is_some_and(|overlay| is_overlap(&(overlay.disk.clone(), overlay.partition.clone()), shown))
     }
 
     fn validate(&self) -> Result<(), SpecError> {
@@ -202,12 +216,34 @@ impl DiskSpec {
                 return Err(SpecError::new(field, problem));
             }
         }
-        let Some(label) = &self.partition else { return Ok(()) };
-        if label.is_empty() {
-            return Err(SpecError::new("partition", SpecProblem::Empty));
+        partition("partition", self.partition.as_deref())?;
+        let Some(overlay) = &self.overlay else { return Ok(()) };
+        if self.mode != DiskMode::CopyOnWrite {
+            return Err(SpecError::new("overlay", SpecProblem::NeedsCopyOnWrite));
         }
+        let len = overlay.disk.as_str().len();
+        if len > MAX_DISK_NAME {
+            let problem = SpecProblem::TooLong { len: as_u64(len), max: as_u64(MAX_DISK_NAME) };
+            return Err(SpecError::new("overlay", problem));
+        }
+        if overlay.disk == self.source && (overlay.partition.is_none() || overlay.partition == self.partition) {
+            return Err(SpecError::new("overlay", SpecProblem::OverlayOnItself));
+        }
+        partition("overlay_partition", overlay.partition.as_deref())
+    }
+}
+
+/// Do two disks or partitions have sectors in common?
+fn is_overlap(one: &(Name, Option<String>), other: &(Name, Option<String>)) -> bool {
+    one.0 == other.0 && (one.1.is_none() || other.1.is_none() || one.1 == other.1)
+}
+
+fn partition(field: &str, label: Option<&str>) -> Result<(), SpecError> {
+    match label {
+        None => Ok(()),
+        Some("") => Err(SpecError::new(field, SpecProblem::Empty)),
         // A GPT partition name has 36 UTF-16 units; no UTF-8 form of such a name is longer than three times that.
-        text("partition", label, 3 * 36)
+        Some(label) => text(field, label, 3 * 36),
     }
 }
 

@@ -167,6 +167,22 @@ pub enum ControlError {
         /// The last there is.
         last: u16,
     },
+    /// The disk has no overlay, so there is nothing to make a snapshot of.
+    #[error("disk {disk:?} of VM {vm:?} has no overlay; give it one with `overlay = ...`")]
+    NoOverlay {
+        /// The VM.
+        vm: Name,
+        /// The disk's name in the VM.
+        disk: Name,
+    },
+    /// A store, or a volume or snapshot in it, cannot be had.
+    #[error("store {store:?}: {reason}")]
+    VolumeRefused {
+        /// The store.
+        store: String,
+        /// Why.
+        reason: String,
+    },
 }
 
 impl From<SpecError> for ControlError {

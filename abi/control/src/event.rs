@@ -178,6 +178,28 @@ pub enum EventKind {
         /// Pages that were nothing but zeroes, in whole 2 MiB blocks, and came back.
         zeroes: u64,
     },
+    /// A VM's disk has no room for a modified block: its guest sees I/O errors. Told once in a
+    /// life of the VM.
+    DiskFull {
+        /// The disk's name in the VM.
+        disk: Name,
+        /// The store that is full; the machine's memory if `None`.
+        store: Option<Text>,
+    },
+    /// The log of a store of modified blocks could not be written: it takes no more writes until the machine starts again.
+    StoreFailed {
+        /// The store.
+        store: Text,
+    },
+    /// A snapshot is durable, or a volume or snapshot has been removed.
+    VolumeChanged {
+        /// The store.
+        store: Text,
+        /// Its name.
+        name: Text,
+        /// Whether it was removed.
+        removed: bool,
+    },
 }
 
 /// Why a page was not shared.

@@ -46,6 +46,7 @@ mod name;
 mod spec;
 mod stats;
 mod vm;
+mod volume;
 
 pub use boot::{
     BOOT_CONFIG_NAME, BOOT_CONFIG_VERSION, BootConfig, BootConfigError, LogLevel, MAX_SUBNETS, MAX_VMS, MonitorOptions,
@@ -68,12 +69,13 @@ pub use name::{Label, LabelError, MAX_LABEL, MAX_NAME, Name, NameError};
 pub use spec::{
     BadMac, Boot, DEFAULT_MTU, DEFAULT_WEIGHT, DiskMode, DiskSpec, GUEST_AGENT_PORT, Interrupts, MAX_CMDLINE,
     MAX_DISK_NAME, MAX_MEMORY_MIB, MAX_NODES, MAX_PORTS, MAX_VCPUS, MAX_WEIGHT, MIN_MEMORY_MIB, MIN_MTU, MacAddress,
-    NetSpec, OnCrash, Pages, VIRTIO_SLOTS, VmSpec,
+    NetSpec, OnCrash, OverlaySpec, Pages, VIRTIO_SLOTS, VmSpec,
 };
 pub use stats::{
     DiskStats, HartStats, MachineStats, MonitorMemory, MonitorMemoryKind, NodeStats, VcpuState, VcpuStats, VmStats,
 };
 pub use vm::{StopReason, VmMemory, VmState, VmSummary};
+pub use volume::{StoreInfo, VolumeInfo};
 
 /// Text that is a constant in the monitor and an owned string at the client.
 pub type Text = alloc::borrow::Cow<'static, str>;

@@ -14,9 +14,10 @@ use crate::name::{Label, Name};
 use crate::spec::VmSpec;
 use crate::stats::{MachineStats, VmStats};
 use crate::vm::VmSummary;
+use crate::volume::StoreInfo;
 
 /// Version of the protocol.
-pub const PROTOCOL_VERSION: u32 = 4;
+pub const PROTOCOL_VERSION: u32 = 5;
 
 /// What a client sends.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -188,6 +189,27 @@ pub enum Request {
         /// The vCPU.
         vcpu: VcpuIndex,
     },
+    /// Freezes what a VM's disk with an overlay shows now, between two of its writes; the VM goes on. Answered when it is
+    /// durable. Answer: [`Reply::Done`]. Errors: [`ControlError::NoSuchDisk`], [`ControlError::NoOverlay`],
+    /// [`ControlError::VolumeRefused`].
+    Snapshot {
+        /// The VM, running or not.
+        vm: Name,
+        /// The disk's name in the VM.
+        disk: Name,
+        /// The snapshot's name, unique in its store.
+        name: Name,
+    },
+    /// Asks what all stores hold. Answer: [`Reply::Stores`].
+    Stores,
+    /// Removes a volume that no VM uses, or a snapshot that nothing continues. Answered when that is durable. Answer:
+    /// [`Reply::Done`]. Errors: [`ControlError::VolumeRefused`].
+    RemoveVolume {
+        /// The store, as [`StoreInfo::name`] says it; may be left out if only one has the name.
+        store: Option<String>,
+        /// The volume's name, or the snapshot's.
+        name: String,
+    },
 }
 
 /// Answers.
@@ -218,6 +240,8 @@ pub enum Reply {
     },
     /// The latest exits of a vCPU.
     ExitTrace(ExitTrace),
+    /// What all stores hold.
+    Stores(Vec<StoreInfo>),
 }
 
 /// Who answers.

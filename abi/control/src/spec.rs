@@ -140,12 +140,33 @@ pub struct DiskSpec {
     pub partition: Option<String>,
     /// Who sees what the guest writes.
     pub mode: DiskMode,
+    /// Where a copy-on-write disk keeps its modified blocks, so that they outlast VM and machine; in memory if `None`.
+    pub overlay: Option<OverlaySpec>,
+}
+
+impl DiskSpec {
+    /// The name of its volume in the overlay's store, if `vm` has it.
+    #[must_use]
+    pub fn volume_name(&self, vm: &Name) -> String {
+        alloc::format!("{vm}/{}", self.name)
+    }
+}
+
+/// A store of modified blocks: a partition of a machine disk, or a whole disk without partitions, for any number of VMs.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct OverlaySpec {
+    /// The machine's disk (by its serial).
+    pub disk: Name,
+    /// The label of the GPT partition on it; the whole disk if `None`.
+    pub partition: Option<String>,
+    /// The snapshot that the VM's disk begins as, if it is not there yet.
+    pub snapshot: Option<Name>,
 }
 
 /// Who sees what a guest writes to its disk.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum DiskMode {
-    /// Only this VM, until it is destroyed: modified blocks live in memory. Many VMs may share the source.
+    /// Only this VM. Modified blocks live in memory until it stops, or for good in an overlay. Many VMs may share the source.
     CopyOnWrite,
     /// The machine's disk is written. Only one VM at a time may have it so, and no other VM beside it.
     Persistent,

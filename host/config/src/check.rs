@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 
-use control::{BootConfig, DiskMode, Interrupts, MAX_DISK_NAME, SpecError, SpecProblem};
+use control::{BootConfig, DiskMode, DiskSpec, Interrupts, MAX_DISK_NAME, SpecError, SpecProblem};
 
 use crate::machine_file::HardwareDraft;
 use crate::model::ModelError;
@@ -140,13 +140,16 @@ fn disks(hardware: &mut HardwareDraft, boot: &BootConfig, places: &Places, repor
             places.error(report, &path, format!("{:?} is used twice", name.as_str()), None);
         }
         let all = boot.vms.iter().flat_map(|vm| &vm.disks);
-        let is_written = all.clone().any(|disk| disk.source == name && disk.mode == DiskMode::Persistent);
+        let keeps = |disk: &DiskSpec| disk.overlay.as_ref().is_some_and(|overlay| overlay.disk == name);
+        let is_kept = all.clone().any(keeps);
+        let is_written = is_kept || all.clone().any(|disk| disk.source == name && disk.mode == DiskMode::Persistent);
         let disk = &mut hardware.plan.disks[index];
         if hardware.undecided[index] {
             // Only who writes to a file asks for it: machines can share images then.
             disk.read_only = matches!(disk.backing, Backing::File { .. }) && !is_written;
         } else if disk.read_only && is_written {
-            let message = format!("disk {:?} is mounted persistent by a VM", name.as_str());
+            let what = if is_kept { "keeps the overlay of" } else { "is mounted persistent by" };
+            let message = format!("disk {:?} {what} a VM", name.as_str());
             let help = Some("leave read_only out, or mount it copy-on-write".into());
             places.error(report, &format!("{path}.read_only"), message, help);
         }
@@ -183,6 +186,13 @@ fn vm_disks(plan: &Hardware, boot: &BootConfig, places: &Places, report: &Report
                     .or_else(|| Some("describe it with [[disk]]".into()));
                 let message = format!("the machine has no disk {:?}", disk.source.as_str());
                 places.error(report, &format!("vms[{index}].disks[{place}].source"), message, help);
+            }
+            let overlay = disk.overlay.as_ref().map(|overlay| &overlay.disk);
+            if let Some(name) = overlay.filter(|name| !plan.disks.iter().any(|known| known.name == **name)) {
+                let help = hint(name.as_str(), plan.disks.iter().map(|known| known.name.as_str()))
+                    .or_else(|| Some("describe it with [[disk]]".into()));
+                let message = format!("the machine has no disk {:?}", name.as_str());
+                places.error(report, &format!("vms[{index}].disks[{place}].overlay"), message, help);
             }
         }
     }

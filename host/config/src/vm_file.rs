@@ -4,7 +4,8 @@ use std::path::Path;
 use std::rc::Rc;
 
 use control::{
-    Boot, DEFAULT_MTU, DiskMode, DiskSpec, Interrupts, Label, MacAddress, Name, NetSpec, OnCrash, Pages, VmSpec,
+    Boot, DEFAULT_MTU, DiskMode, DiskSpec, Interrupts, Label, MacAddress, Name, NetSpec, OnCrash, OverlaySpec, Pages,
+    VmSpec,
 };
 use toml::de::DeTable;
 
@@ -242,7 +243,9 @@ impl VmReader<'_, '_> {
             for (field, key) in [("", None), (".name", Some("name")), (".source", Some("source"))] {
                 self.places.note(&format!("disks[{}]{field}", disks.len()), &section, key);
             }
-            self.places.note(&format!("disks[{}].partition", disks.len()), &section, Some("partition"));
+            for key in ["partition", "overlay", "overlay_partition"] {
+                self.places.note(&format!("disks[{}].{key}", disks.len()), &section, Some(key));
+            }
             disks.extend(read_disk(&section, words));
             section.finish();
         }
@@ -314,8 +317,34 @@ fn read_disk(section: &Section<'_>, words: &Words) -> Option<DiskSpec> {
         ("read-only", DiskMode::ReadOnly),
     ];
     let mode = section.choice("mode", &modes).map_or(DiskMode::CopyOnWrite, |at| at.value);
+    let overlay = read_overlay(section, words);
     let source = source?;
-    Some(DiskSpec { name: name.unwrap_or_else(|| source.clone()), source, partition, mode })
+    Some(DiskSpec { name: name.unwrap_or_else(|| source.clone()), source, partition, mode, overlay })
+}
+
+fn read_overlay(section: &Section<'_>, words: &Words) -> Option<OverlaySpec> {
+    let partition = section.string("overlay_partition");
+    let snapshot = section.parsed::<Name>("snapshot");
+    let Some(disk) = section.string("overlay") else {
+        let stray = [("overlay_partition", partition.map(|at| at.place)), ("snapshot", snapshot.map(|at| at.place))];
+        for (key, place) in stray {
+            if let Some(place) = place {
+                let help = Some("say `overlay = ...`, the machine's disk that keeps what the VM writes".to_owned());
+                section.error(&place, key, "goes with an overlay", help);
+            }
+        }
+        return None;
+    };
+    match Name::new(words.fill(&disk.value)) {
+        Ok(name) => {
+            let (partition, snapshot) = (partition.map(|at| at.value), snapshot.map(|at| at.value));
+            Some(OverlaySpec { disk: name, partition, snapshot })
+        }
+        Err(error) => {
+            section.error(&disk.place, "overlay", format!("{:?}: {error}", disk.value), None);
+            None
+        }
+    }
 }
 
 fn read_net(section: &Section<'_>) -> Option<NetSpec> {

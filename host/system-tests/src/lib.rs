@@ -12,6 +12,8 @@
 //! | `lifecycle` | VMs that come and go, and their memory |
 //! | `storms` | lives that change faster than guests get to run |
 //! | `disks` | partitions, and who may write them |
+//! | `cache` | more reads than the disk cache holds |
+//! | `volumes` | disks with overlays: killed machines, snapshots, clones, full stores |
 //! | `disk_times` | disks in the machine model's time, under Linux on the bare machine |
 //! | `machines` | the largest machine, uneven ones, holes in memory |
 //! | `counters` | miss counters as a device, and nonsense in their place |

@@ -32,7 +32,13 @@ fn write_image(path: &Path, partitions: &[&str]) -> Vec<std::ops::Range<usize>> 
 }
 
 fn on_partition(vm: &str, partition: &str, mode: DiskMode) -> VmSpec {
-    let disk = DiskSpec { name: ok(name("data")), source: ok(name("disk")), partition: Some(partition.into()), mode };
+    let disk = DiskSpec {
+        name: ok(name("data")),
+        source: ok(name("disk")),
+        partition: Some(partition.into()),
+        mode,
+        overlay: None,
+    };
     VmSpec { disks: vec![disk], ..probe(vm, 1, "probe=vector-disk") }
 }
 

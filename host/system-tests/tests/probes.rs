@@ -34,7 +34,7 @@ fn no_check_is_left_out_where_everything_is_there() {
 /// The VM with a view of the disk `scratch`.
 fn with_disk(spec: VmSpec) -> VmSpec {
     let (data, source) = (ok(lab::rig::name("data")), ok(lab::rig::name("scratch")));
-    let disk = DiskSpec { name: data, source, partition: None, mode: DiskMode::CopyOnWrite };
+    let disk = DiskSpec { name: data, source, partition: None, mode: DiskMode::CopyOnWrite, overlay: None };
     VmSpec { disks: vec![disk], ..spec }
 }
 

@@ -7,7 +7,7 @@
 mod answers;
 mod streams;
 
-use crate::vm::registry;
+use crate::{machine, vm::registry};
 use alloc::{collections::VecDeque, vec::Vec};
 use control::{
     Body, ClientMessage, ControlError, Decoder, EventKind, FrameError, Name, PROTOCOL_VERSION, Reply, Request,
@@ -56,6 +56,8 @@ pub struct Server {
     streams: Streams,
     waiting: Vec<Waiting>,
     shutdown: Option<u32>,
+    /// Counts clients, so that none gets another's answer.
+    session: u32,
 }
 
 impl Server {
@@ -63,6 +65,7 @@ impl Server {
     pub fn step(&mut self, port: &mut dyn Port) -> bool {
         let mut is_busy = self.receive(port);
         self.answer_waiting();
+        self.answer_stores();
         CONSOLES_WATCHED.store(self.streams.has_console(), Ordering::Relaxed);
         if self.out.len() < OUT_LIMIT {
             let mut produced = Vec::new();
@@ -71,7 +74,7 @@ impl Server {
             produced.into_iter().for_each(|message| self.send(&message));
         }
         self.transmit(port);
-        if self.shutdown.is_some() && registry::lock().is_quiet() {
+        if self.shutdown.is_some() && registry::lock().is_quiet() && machine::disks::stores::settle() {
             self.finish_shutdown(port);
         }
         is_busy
@@ -184,6 +187,16 @@ impl Server {
                 crate::machine::modules::remove(&name)?;
                 Reply::Done
             }
+            Request::Snapshot { vm, disk, name } => {
+                let spec = registry::lock().find(&vm)?.spec.clone();
+                machine::disks::stores::snapshot(&spec, &disk, &name, self.token(id))?;
+                return Ok(None);
+            }
+            Request::Stores => Reply::Stores(machine::disks::stores::list()),
+            Request::RemoveVolume { store, name } => {
+                machine::disks::stores::remove(store.as_deref(), &name, self.token(id))?;
+                return Ok(None);
+            }
             Request::Shutdown => {
                 registry::lock().stop_all();
                 self.shutdown = Some(id);
@@ -199,6 +212,7 @@ impl Server {
         }
         self.streams = Streams::default();
         self.waiting.clear();
+        self.session = self.session.wrapping_add(1);
         Ok(Reply::Hello(ServerHello {
             version: PROTOCOL_VERSION,
             machine: crate::machine::name(),
@@ -210,6 +224,24 @@ impl Server {
         registry::lock().find(&vm)?.pause()?;
         self.waiting.push(Waiting { id, vm, until: VmState::Paused });
         Ok(None)
+    }
+
+    /// Names a request among those of all sessions.
+    fn token(&self, id: u32) -> u64 {
+        u64::from(self.session) << 32 | u64::from(id)
+    }
+
+    /// Answers those whose snapshot is durable, or who have removed something.
+    fn answer_stores(&mut self) {
+        for (token, outcome) in machine::disks::stores::answers() {
+            // A client that is gone is not answered.
+            let id = token as u32;
+            match outcome {
+                _ if token != self.token(id) => {}
+                Ok(()) => self.reply(id, Reply::Done),
+                Err(error) => self.error(id, error),
+            }
+        }
     }
 
     /// Answers those whose VM has got where they wanted it.

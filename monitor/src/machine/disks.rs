@@ -2,29 +2,30 @@
 //!
 //! # Locking
 //! A VM's block device is locked before the shared disk, the shared disk before the driver. Completions go the other
-//! way round without overlap: the shared disk is let go before the device that waits is locked.
+//! way round without overlap: the shared disk is let go before the device that waits is locked. A store of modified blocks
+//! comes between the device and the shared disks, see [`stores`].
 
-use super::{
-    devices, direct,
-    memory::{frames, nearest},
-};
+mod access;
+pub mod stores;
+
+use self::access::{Driver, Guest, MachinePages};
+use super::{devices, direct, memory::frames};
 use crate::{boot::HOME_NODE, vm::Vm};
-use addr::{BASE_PAGE, GuestPhysAddr, MachineAddr, Mfn, NodeId};
+use addr::{BASE_PAGE, NodeId, VmId};
 use alloc::{
     string::{String, ToString},
     sync::Weak,
     vec::Vec,
 };
 use control::{ControlError, DeviceInfo, DiskInfo, DiskMode, DiskSpec, DiskStats, EventKind, Name, VmSpec};
-use core::cell::Cell;
-use device::{GuestMemory, PageMap};
-use frames::PageUse;
-use machine_io::{IoError, SECTOR_BYTES, Segment};
+use core::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use device::GuestMemory;
+use machine_io::SECTOR_BYTES;
 use rv::csr;
 use spin::{Mutex, Once};
 use storage::{
-    BadGuestMemory, Context, DiskIo, GuestCopy, IoRefused, IoToken, Mode, MountError, MountId, MountSpec, Outcome,
-    PageStore, Piece, Ready, Request, SharedDisk, Status, gpt,
+    Context, DiskIo, FailedIo, IoToken, Mode, MountError, MountId, MountSpec, Outcome, PageStore, Piece, Ready,
+    Request, SharedDisk, Status, gpt,
 };
 use virtio::block::{BlockStatus, BlockTag};
 
@@ -42,6 +43,8 @@ struct Mounted {
 }
 
 static UNITS: Once<Vec<Unit>> = Once::new();
+/// Pages that the caches of all disks may hold together. Reads that have been started may exceed it until the next step.
+static CACHE_BOUND: AtomicU64 = AtomicU64::new(u64::MAX);
 
 /// Part of the machine's memory that the caches of all disks may take together, if the configuration does not say.
 const CACHE_SHARE: u64 = 8;
@@ -56,6 +59,7 @@ pub fn init() {
     let total: u64 = super::description().nodes.ids().map(|node| frames().counts(node).total()).sum();
     let configured = u64::from(super::options().disk_cache_mib) * (1 << 20) / BASE_PAGE;
     let budget = if configured == 0 { total / CACHE_SHARE } else { configured };
+    CACHE_BOUND.store(budget, Ordering::Relaxed);
     let mut found = Vec::new();
     for (index, disk) in disks.iter().enumerate() {
         let (label, capacity, read_only) = {
@@ -67,8 +71,7 @@ pub fn init() {
             continue;
         };
         let partitions = gpt::read_partitions(capacity, &mut |sector, buf| read_now(index, sector, buf));
-        let shared =
-            SharedDisk::new(&label, capacity, read_only, partitions.unwrap_or_default(), budget / disks.len() as u64);
+        let shared = SharedDisk::new(&label, capacity, read_only, partitions.unwrap_or_default(), budget);
         // The position is the driver's index, so a disk without a name keeps its place.
         while found.len() < index {
             found.push(placeholder(found.len()));
@@ -76,6 +79,7 @@ pub fn init() {
         found.push(Unit { name, shared: Mutex::new(shared), mounted: Mutex::new(Vec::new()) });
     }
     UNITS.call_once(|| found);
+    stores::init();
 }
 
 fn placeholder(index: usize) -> Unit {
@@ -108,145 +112,65 @@ fn read_now(index: usize, sector: u64, buf: &mut [u8]) -> bool {
     is_ok
 }
 
-/// Pages of caches and overlays: shared ones, of which the disk holds the first reference and guests may have more.
-struct MachinePages;
-
-impl PageStore for MachinePages {
-    fn alloc(&self, node: NodeId) -> Option<Mfn> {
-        let mut nodes = nearest(node).iter();
-        nodes.find_map(|node| frames().alloc(*node, 0, PageUse::Shared)).map(frames::Frame::settle)
-    }
-
-    fn free(&self, page: Mfn) {
-        if let Err(why) = frames().release_hold(page) {
-            log::error!("a page of the disk cache is not one: {why}");
-        }
-    }
-
-    fn is_mapped(&self, page: Mfn) -> bool {
-        !frames().is_held_alone(page)
-    }
-
-    fn node_of(&self, page: Mfn) -> NodeId {
-        frames().map().node_of(page).unwrap_or(HOME_NODE)
-    }
-
-    fn zero(&self, at: MachineAddr, len: u64) {
-        const ZEROES: [u8; 512] = [0; 512];
-        let mut done = 0;
-        while done < len {
-            let part = (len - done).min(ZEROES.len() as u64);
-            direct::write_bytes(MachineAddr::new(at.raw() + done), &ZEROES[..part as usize]);
-            done += part;
-        }
-    }
-
-    fn copy(&self, dst: MachineAddr, src: MachineAddr, len: u64) {
-        direct::copy(dst, src, len);
-    }
-}
-
-/// The driver of disk `index`.
-struct Driver {
-    index: usize,
-}
-
-impl Driver {
-    fn with(
-        &self,
-        pieces: &[Piece],
-        start: impl FnOnce(&mut devices::Disk, &[Segment]) -> Result<(), IoError>,
-    ) -> Result<(), IoRefused> {
-        let segments: heapless::Vec<Segment, { machine_io::MAX_SEGMENTS }> =
-            pieces.iter().map(|piece| Segment { address: piece.addr, bytes: piece.bytes }).collect();
-        let disk = devices::all().disks.get(self.index).ok_or(IoRefused::Failed)?;
-        start(&mut disk.lock(), &segments).map_err(|why| match why {
-            IoError::QueueFull => IoRefused::Busy,
-            _ => IoRefused::Failed,
-        })
-    }
-}
-
-impl DiskIo for Driver {
-    #[expect(unsafe_code)]
-    fn submit_read(&mut self, sector: u64, pieces: &[Piece], token: IoToken) -> Result<(), IoRefused> {
-        // UNSAFETY and SAFETY: `storage` reads into pages of its cache that nobody looks at until `on_io_complete`;
-        // they belong to it since `PageStore::alloc` and are mapped into no guest before that.
-        self.with(pieces, |disk, segments| unsafe { disk.submit_read(token.0, sector, segments) })
-    }
-
-    fn submit_write(&mut self, sector: u64, pieces: &[Piece], token: IoToken) -> Result<(), IoRefused> {
-        self.with(pieces, |disk, segments| disk.submit_write(token.0, sector, segments))
-    }
-
-    fn submit_flush(&mut self, token: IoToken) -> Result<(), IoRefused> {
-        self.with(&[], |disk, _| disk.submit_flush(token.0))
-    }
-}
-
-/// A guest's memory as `storage` wants it.
-struct Guest<'a> {
-    memory: &'a dyn GuestMemory,
-    /// Pages were mapped that other vCPUs may not see yet.
-    is_unsettled: Cell<bool>,
-}
-
-impl<'a> Guest<'a> {
-    const fn new(memory: &'a dyn GuestMemory) -> Self {
-        Self { memory, is_unsettled: Cell::new(false) }
-    }
-
-    /// Makes what was mapped visible to all vCPUs: before the guest hears of it, and without the disk's lock.
-    fn settle(self) {
-        if self.is_unsettled.get() {
-            self.memory.settle_maps();
-        }
-    }
-}
-
-impl GuestCopy for Guest<'_> {
-    fn copy_from_machine(&self, dst: GuestPhysAddr, src: MachineAddr, len: u64) -> Result<(), BadGuestMemory> {
-        self.memory.copy_from_machine(dst, src, len).map_err(|_| BadGuestMemory)
-    }
-
-    fn copy_to_machine(&self, dst: MachineAddr, src: GuestPhysAddr, len: u64) -> Result<(), BadGuestMemory> {
-        self.memory.copy_to_machine(dst, src, len).map_err(|_| BadGuestMemory)
-    }
-
-    fn write(&self, dst: GuestPhysAddr, data: &[u8]) -> Result<(), BadGuestMemory> {
-        self.memory.write(dst, data).map_err(|_| BadGuestMemory)
-    }
-
-    fn map(&self, dst: GuestPhysAddr, page: Mfn) -> bool {
-        let outcome = self.memory.map_page(dst, page);
-        if outcome == PageMap::Unsettled {
-            self.is_unsettled.set(true);
-        }
-        outcome != PageMap::Refused
-    }
-}
-
 /// A VM's view of a disk; given back when it is dropped.
 pub struct View {
-    unit: usize,
-    mount: MountId,
+    backing: Backing,
+    /// The disk's name in the VM.
+    name: Name,
+    vm: VmId,
+    /// It was told that there was no room for a block.
+    is_full: AtomicBool,
+}
+
+enum Backing {
+    Plain { unit: usize, mount: MountId },
+    Volume(stores::VolumeView),
+}
+
+/// Requests that can go on once the device's lock is free.
+pub struct Due(Option<&'static stores::StoreUnit>, [usize; 2]);
+
+impl Due {
+    /// Goes on with them.
+    pub fn run(self) {
+        pump(self.1[0]);
+        if let Some(store) = self.0 {
+            pump(self.1[1]);
+            store.pump();
+        }
+    }
 }
 
 /// Gives the VM in `slot` its view of the disk that `spec` names.
 ///
 /// # Errors
 /// The disk or partition does not exist, or somebody else is in the way.
-pub fn mount(spec: &DiskSpec, holder: &Name, vm: &Weak<Vm>, slot: usize) -> Result<View, ControlError> {
+pub fn mount(spec: &DiskSpec, holder: (&Name, VmId), vm: &Weak<Vm>, slot: usize) -> Result<View, ControlError> {
+    let (name, id) = holder;
+    let backing = match &spec.overlay {
+        Some(overlay) => Backing::Volume(stores::mount(spec, overlay, name, vm, slot)?),
+        None => mount_plain(spec, name, vm, slot)?,
+    };
+    Ok(View { backing, name: spec.name.clone(), vm: id, is_full: AtomicBool::new(false) })
+}
+
+fn mount_plain(spec: &DiskSpec, holder: &Name, vm: &Weak<Vm>, slot: usize) -> Result<Backing, ControlError> {
     let (index, unit) = find(&spec.source)?;
     let mode = match spec.mode {
         DiskMode::CopyOnWrite => Mode::CopyOnWrite { limit_pages: u64::MAX },
         DiskMode::Persistent => Mode::Persistent,
         DiskMode::ReadOnly => Mode::ReadOnly,
     };
+    if mode == Mode::Persistent {
+        stores::refuse_base(spec)?;
+    }
     let wanted = MountSpec { holder: holder.as_str(), partition: spec.partition.as_deref(), mode };
     let mount = unit.shared.lock().mount(&wanted).map_err(|why| refusal(spec, why))?;
+    if mode == Mode::Persistent {
+        stores::note_written(index, spec.partition.as_deref());
+    }
     unit.mounted.lock().push(Mounted { mount, vm: vm.clone(), slot });
-    Ok(View { unit: index, mount })
+    Ok(Backing::Plain { unit: index, mount })
 }
 
 fn find(name: &Name) -> Result<(usize, &'static Unit), ControlError> {
@@ -267,62 +191,105 @@ fn refusal(spec: &DiskSpec, why: MountError) -> ControlError {
 }
 
 impl View {
-    fn unit(&self) -> &'static Unit {
-        &units()[self.unit]
-    }
-
     /// Sectors of 512 bytes.
     #[must_use]
     pub fn sectors(&self) -> u64 {
-        self.unit().shared.lock().sectors(self.mount)
+        match &self.backing {
+            Backing::Plain { unit, mount } => units()[*unit].shared.lock().sectors(*mount),
+            Backing::Volume(volume) => volume.sectors(),
+        }
     }
 
     /// Are writes refused?
     #[must_use]
     pub fn is_read_only(&self) -> bool {
-        self.unit().shared.lock().is_read_only(self.mount)
+        match &self.backing {
+            Backing::Plain { unit, mount } => units()[*unit].shared.lock().is_read_only(*mount),
+            Backing::Volume(_) => false,
+        }
     }
 
     /// Pages of modified blocks.
     #[must_use]
     pub fn private_pages(&self) -> u64 {
-        self.unit().shared.lock().private_pages(self.mount)
+        match &self.backing {
+            Backing::Plain { unit, mount } => units()[*unit].shared.lock().private_pages(*mount),
+            Backing::Volume(_) => 0,
+        }
     }
 
-    /// Starts a request. Also says whether there is work for [`pump`].
+    /// Starts a request. Also says whether there is work for [`View::due`].
     pub fn submit(&self, tag: BlockTag, request: Request<'_>, memory: &dyn GuestMemory) -> (Outcome, bool) {
-        let node = crate::boot::this_hart().map_or(HOME_NODE, |hart| hart.node);
-        let mut driver = Driver { index: self.unit };
-        let mut context = Context { pages: &MachinePages, io: &mut driver, node };
-        let guest = Guest::new(memory);
-        let answer = {
-            let mut shared = self.unit().shared.lock();
-            let outcome = shared.submit(self.mount, tag.raw(), request, &guest, &mut context);
-            (outcome, shared.has_ready())
+        let (outcome, is_due) = match &self.backing {
+            Backing::Plain { unit, mount } => submit_plain(*unit, *mount, tag, request, memory),
+            Backing::Volume(volume) => volume.submit(tag, request, memory),
         };
-        guest.settle();
-        answer
+        if let Outcome::Done(status) = outcome {
+            self.note(status);
+        }
+        (outcome, is_due)
     }
 
-    /// Forgets the requests under way. Says whether there is work for [`pump`].
+    /// Tells of a request that found no room, once.
+    pub fn note(&self, status: Status) {
+        if status == Status::NoSpace && !self.is_full.swap(true, Ordering::Relaxed) {
+            let store = match &self.backing {
+                Backing::Plain { .. } => None,
+                Backing::Volume(volume) => Some(volume.store_name().into()),
+            };
+            crate::trace::record(Some(self.vm), EventKind::DiskFull { disk: self.name.clone(), store });
+        }
+    }
+
+    /// Forgets the requests under way. Says whether there is work for [`View::due`].
     pub fn cancel(&self) -> bool {
-        let mut shared = self.unit().shared.lock();
-        shared.cancel(self.mount);
-        shared.has_ready()
+        match &self.backing {
+            Backing::Plain { unit, mount } => {
+                let mut shared = units()[*unit].shared.lock();
+                shared.cancel(*mount);
+                shared.has_ready()
+            }
+            Backing::Volume(volume) => volume.cancel(),
+        }
     }
 
-    /// Which disk it is, for [`pump`].
+    /// What goes on once the device's lock is free.
     #[must_use]
-    pub const fn unit_index(&self) -> usize {
-        self.unit
+    pub fn due(&self) -> Due {
+        match &self.backing {
+            Backing::Plain { unit, .. } => Due(None, [*unit; 2]),
+            Backing::Volume(volume) => volume.due(),
+        }
     }
+}
+
+fn submit_plain(
+    unit: usize,
+    mount: MountId,
+    tag: BlockTag,
+    request: Request<'_>,
+    memory: &dyn GuestMemory,
+) -> (Outcome, bool) {
+    let node = crate::boot::this_hart().map_or(HOME_NODE, |hart| hart.node);
+    let mut driver = Driver { index: unit };
+    let mut context = Context { pages: &MachinePages, io: &mut driver, node };
+    let guest = Guest::new(memory);
+    let answer = {
+        let mut shared = units()[unit].shared.lock();
+        let outcome = shared.submit(mount, tag.raw(), request, &guest, &mut context);
+        (outcome, shared.has_ready())
+    };
+    guest.settle();
+    answer
 }
 
 impl Drop for View {
     fn drop(&mut self) {
-        let unit = self.unit();
-        unit.shared.lock().unmount(self.mount);
-        unit.mounted.lock().retain(|mounted| mounted.mount != self.mount);
+        // A volume's view lets go of it by itself.
+        if let Backing::Plain { unit, mount } = &self.backing {
+            units()[*unit].shared.lock().unmount(*mount);
+            units()[*unit].mounted.lock().retain(|mounted| mounted.mount != *mount);
+        }
         super::wake_control();
     }
 }
@@ -345,18 +312,29 @@ pub fn step() -> bool {
             // The driver is let go before the shared disk is taken: requests lock them in the other order.
             let ended = devices::all().disks[index].lock().poll();
             let Some(completion) = ended else { break };
-            if let Err(why) = completion.outcome {
-                log::warn!("disk {}: {why:?}", unit.name);
-                let kind = EventKind::DiskError { disk: unit.name.clone(), sector: 0, write: false };
-                crate::trace::record(None, kind);
-            }
             let is_ok = completion.outcome.is_ok();
-            unit.shared.lock().on_io_complete(IoToken(completion.token), is_ok, &MachinePages);
+            let failed = unit.shared.lock().on_io_complete(IoToken(completion.token), is_ok, &MachinePages);
+            if let Some(FailedIo { sector, is_write: write }) = failed {
+                log::warn!("disk {}: sector {sector}: {:?}", unit.name, completion.outcome);
+                crate::trace::record(None, EventKind::DiskError { disk: unit.name.clone(), sector, write });
+            }
         }
         pump(index);
         is_busy |= unit.shared.lock().clean_up(&MachinePages);
     }
-    is_busy
+    is_busy | keep_bound() | stores::step()
+}
+
+/// Keeps the caches of all disks together within their bound: the largest one lets go of what was not used lately. `true`
+/// while there is more to let go of.
+fn keep_bound() -> bool {
+    /// Pages of one step.
+    const AT_ONCE: u64 = 256;
+    let held = |unit: &Unit| unit.shared.lock().cached_pages();
+    let excess = units().iter().map(held).sum::<u64>().saturating_sub(CACHE_BOUND.load(Ordering::Relaxed));
+    let largest = units().iter().max_by_key(|unit| held(unit));
+    let Some(unit) = largest.filter(|_| excess > 0) else { return false };
+    unit.shared.lock().trim(excess.min(AT_ONCE), &MachinePages) > 0 && excess > AT_ONCE
 }
 
 /// Goes on with the requests of a disk that can. No device may be locked.
@@ -368,8 +346,10 @@ pub fn pump(index: usize) {
             let mounted = unit.mounted.lock();
             mounted.iter().find(|mounted| mounted.mount == ready.mount).map(|m| (m.vm.upgrade(), m.slot))
         };
-        if let Some((Some(vm), slot)) = place {
-            resume(index, ready, &vm, slot);
+        match place {
+            Some((Some(vm), slot)) => resume(index, ready, &vm, slot),
+            Some((None, _)) => {}
+            None => stores::go_on(index, ready),
         }
     }
 }
@@ -383,7 +363,7 @@ fn resume(index: usize, ready: Ready, vm: &Vm, slot: usize) {
     if let Outcome::Done(status) = outcome
         && let Some(device) = vm.platform().slot(slot)
     {
-        device.complete_block(vm, BlockTag::from_raw(ready.tag), block_status(status));
+        device.complete_block(vm, BlockTag::from_raw(ready.tag), status);
     }
 }
 
@@ -412,6 +392,8 @@ pub fn check(spec: &VmSpec) -> Result<(), ControlError> {
         {
             return Err(ControlError::NoSuchPartition { disk: disk.source.clone(), label: label.clone() });
         }
+        drop(shared);
+        disk.overlay.as_ref().map_or(Ok(()), stores::check)?;
     }
     Ok(())
 }

@@ -92,7 +92,7 @@ pub fn build(
     let ports = HostPorts::new(&spec.ports);
     let mut slots_or_error = Ok(());
     let vm = Arc::new_cyclic(|weak| {
-        let slots = make_slots(&spec, &ports, has_imsic, weak).unwrap_or_else(|why| {
+        let slots = make_slots(id, &spec, &ports, has_imsic, weak).unwrap_or_else(|why| {
             slots_or_error = Err(why);
             platform::no_slots()
         });
@@ -129,13 +129,14 @@ fn controller(has_imsic: bool, vcpus: u16) -> InterruptController {
 
 /// Devices in the order of the guest's slots: disks, networks, console, entropy, balloon.
 fn make_slots(
+    id: VmId,
     spec: &VmSpec,
     ports: &HostPorts,
     has_imsic: bool,
     vm: &Weak<Vm>,
 ) -> Result<[Option<Slot>; map::VIRTIO_SLOTS as usize], ControlError> {
     let mut slots = platform::no_slots();
-    let mut devices = platform::make_devices(spec, ports, has_imsic, vm)?.into_iter();
+    let mut devices = platform::make_devices(id, spec, ports, has_imsic, vm)?.into_iter();
     for slot in &mut slots {
         *slot = devices.next();
     }

@@ -149,6 +149,23 @@ pub const STOP: &str = "\
 The guest agent is asked for an orderly shutdown. A guest without an agent, or one that hangs, can only be killed: \
 `mirrorball kill VM`.";
 
+pub const SNAPSHOT: &str = "\
+The disk must have an overlay (`overlay = ...` in its description). The VM goes on; the snapshot is what its disk showed \
+between two writes, as after a power failure. A new VM's disk begins as it with `snapshot = \"NAME\"`.
+
+Examples:
+  mirrorball snapshot debian root golden
+  mirrorball volumes";
+
+pub const VOLUMES: &str = "\
+A store is a disk or partition that descriptions name as `overlay`. A VM's disk there is the volume VM/DISK; it stays when \
+the VM is destroyed, and a VM of that name finds it again.
+
+Examples:
+  mirrorball volumes
+  mirrorball volumes --remove debian-2/root
+  mirrorball volumes --remove golden --store data/overlays";
+
 pub const PUT: &str = "\
 Examples:
   mirrorball put Image --name kernel-next

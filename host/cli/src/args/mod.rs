@@ -92,6 +92,12 @@ pub enum Command {
     Resume(Vm),
     /// Forget a stopped VM and the modified blocks of its disks
     Destroy(Vm),
+    /// Freeze what a disk of a VM shows now, for VMs that begin as that
+    #[command(after_help = help::SNAPSHOT)]
+    Snapshot(Snapshot),
+    /// List what stores of modified blocks hold, or remove a volume or snapshot
+    #[command(after_help = help::VOLUMES)]
+    Volumes(Volumes),
     /// Upload a kernel, initrd or firmware that VMs can boot
     #[command(after_help = help::PUT)]
     Put(Put),
@@ -353,6 +359,33 @@ pub struct Stop {
     /// How long the guest may take to shut down
     #[arg(long, value_name = "TIME", default_value = "120s", value_parser = parse_duration)]
     pub timeout: Duration,
+}
+
+/// `snapshot`.
+#[derive(Args, Debug)]
+pub struct Snapshot {
+    /// The VM, running or not
+    #[arg(value_parser = parse_name)]
+    pub vm: Name,
+    /// The disk's name in the VM; it must have an overlay
+    #[arg(value_parser = parse_name)]
+    pub disk: Name,
+    /// The snapshot's name, unique in its store
+    #[arg(value_parser = parse_name)]
+    pub name: Name,
+}
+
+/// `volumes`.
+#[derive(Args, Debug)]
+pub struct Volumes {
+    /// Remove this volume (VM/DISK) or snapshot: no VM may use it, nothing may continue it
+    #[arg(long, value_name = "NAME")]
+    pub remove: Option<String>,
+    /// The store meant, if several have the name
+    #[arg(long, value_name = "DISK[/PARTITION]", requires = "remove")]
+    pub store: Option<String>,
+    #[command(flatten)]
+    pub json: Json,
 }
 
 /// `put`.

@@ -19,6 +19,7 @@ mod top;
 mod trace;
 mod version;
 mod vm;
+mod volumes;
 
 use std::process::ExitCode;
 
@@ -78,6 +79,8 @@ pub fn run(arguments: Arguments) -> Result<ExitCode, Failure> {
         Command::Pause(args) => vm::pause(&context, &args.vm),
         Command::Resume(args) => vm::resume(&context, &args.vm),
         Command::Destroy(args) => vm::destroy(&context, &args.vm),
+        Command::Snapshot(args) => volumes::snapshot(&context, &args),
+        Command::Volumes(args) => volumes::run(&context, &args),
         Command::Put(args) => put::run(&context, &args),
         Command::Shutdown(args) => shutdown::run(&context, &args),
         Command::Bench(args) => bench::run(&context, &args),

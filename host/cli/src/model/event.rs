@@ -106,6 +106,15 @@ fn text(kind: &EventKind) -> String {
         EventKind::PagesMerged { merged, zeroes } => {
             format!("{} merged with equal ones of other VMs, {} of zeroes came back", pages(*merged), pages(*zeroes))
         }
+        EventKind::DiskFull { disk, store: Some(store) } => format!("disk {disk}: store {store} is full, writes fail"),
+        EventKind::DiskFull { disk, store: None } => {
+            format!("disk {disk}: no memory is left for modified blocks, writes fail")
+        }
+        EventKind::StoreFailed { store } => {
+            format!("store {store}: its log could not be written, it takes no more writes; what was flushed is safe")
+        }
+        EventKind::VolumeChanged { store, name, removed: true } => format!("{name} removed from store {store}"),
+        EventKind::VolumeChanged { store, name, removed: false } => format!("snapshot {name} made in store {store}"),
     }
 }
 
@@ -160,6 +169,13 @@ fn describe(kind: &EventKind) -> (&'static str, Tone, Value) {
         }
         EventKind::PagesMerged { merged, zeroes } => {
             ("pages-merged", Tone::Plain, json!({"merged": merged, "zeroes": zeroes}))
+        }
+        EventKind::DiskFull { disk, store } => {
+            ("disk-full", Tone::Bad, json!({"disk": disk.as_str(), "store": store.as_deref()}))
+        }
+        EventKind::StoreFailed { store } => ("store-failed", Tone::Bad, json!({"store": store})),
+        EventKind::VolumeChanged { store, name, removed } => {
+            ("volume-changed", Tone::Plain, json!({"store": store, "name": name, "removed": removed}))
         }
     }
 }

@@ -4,8 +4,8 @@ use std::io::Read;
 
 use addr::VcpuIndex;
 use control::{
-    ConsoleRange, EventBatch, ExitTrace, Label, MAX_DATA, MachineInfo, MachineStats, Name, Reply, Request, VmSpec,
-    VmStats, VmSummary,
+    ConsoleRange, EventBatch, ExitTrace, Label, MAX_DATA, MachineInfo, MachineStats, Name, Reply, Request, StoreInfo,
+    VmSpec, VmStats, VmSummary,
 };
 
 use super::{Client, ClientError, Stream};
@@ -139,6 +139,25 @@ impl Client {
     /// Forgets a module.
     pub fn drop_module(&self, name: &Label) -> Result<(), ClientError> {
         self.done(Request::DropModule { name: name.clone() }, "DropModule")
+    }
+
+    /// Freezes what a disk of a VM shows now as a snapshot.
+    pub fn snapshot(&self, vm: &Name, disk: &Name, name: &Name) -> Result<(), ClientError> {
+        self.done(Request::Snapshot { vm: vm.clone(), disk: disk.clone(), name: name.clone() }, "Snapshot")
+    }
+
+    /// What all stores of modified blocks hold.
+    pub fn stores(&self) -> Result<Vec<StoreInfo>, ClientError> {
+        match self.call(Request::Stores)? {
+            Reply::Stores(stores) => Ok(stores),
+            _ => Err(ClientError::WrongAnswer { request: "Stores".into() }),
+        }
+    }
+
+    /// Removes a volume or snapshot.
+    pub fn remove_volume(&self, store: Option<&str>, name: &str) -> Result<(), ClientError> {
+        let request = Request::RemoveVolume { store: store.map(str::to_owned), name: name.to_owned() };
+        self.done(request, "RemoveVolume")
     }
 
     /// Powers the machine off.

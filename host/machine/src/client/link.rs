@@ -213,6 +213,9 @@ const fn label(request: &Request) -> &'static str {
         Request::DropModule { .. } => "DropModule",
         Request::Shutdown => "Shutdown",
         Request::ExitTrace { .. } => "ExitTrace",
+        Request::Snapshot { .. } => "Snapshot",
+        Request::Stores => "Stores",
+        Request::RemoveVolume { .. } => "RemoveVolume",
     }
 }
 

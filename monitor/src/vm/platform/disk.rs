@@ -7,7 +7,7 @@ use device::GuestMemory;
 use storage::{Kind, Outcome as StorageOutcome, Request, Segments};
 use virtio::{
     GuestSegment,
-    block::{BlockBackend, BlockKind, BlockRequest, BlockTag, Outcome},
+    block::{BlockBackend, BlockKind, BlockRequest, BlockStatus, BlockTag, Outcome},
 };
 
 /// The host's side of a virtio-blk device.
@@ -45,10 +45,17 @@ impl DiskPort {
         self.view.private_pages()
     }
 
-    /// The disk to go on with once the device's lock is free, if requests of it can. Asked once.
+    /// What goes on once the device's lock is free, if anything can. Asked once.
     #[must_use]
-    pub fn take_pump_due(&mut self) -> Option<usize> {
-        core::mem::take(&mut self.is_pump_due).then(|| self.view.unit_index())
+    pub fn take_pump_due(&mut self) -> Option<disks::Due> {
+        core::mem::take(&mut self.is_pump_due).then(|| self.view.due())
+    }
+
+    /// What a request that could not be finished at once has come to, for the guest.
+    #[must_use]
+    pub fn end_status(&self, status: storage::Status) -> BlockStatus {
+        self.view.note(status);
+        disks::block_status(status)
     }
 }
 

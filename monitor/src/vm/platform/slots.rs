@@ -15,7 +15,7 @@ use spin::Mutex;
 use virtio::{
     Trigger, VirtioMmio, VirtioModel,
     balloon::Balloon,
-    block::{Block, BlockStatus, BlockTag},
+    block::{Block, BlockTag},
     console::{Console, PortConfig},
     rng::Rng,
 };
@@ -99,7 +99,7 @@ impl Slot {
                 write_and_finish(&mut device, offset, width, value, env)?;
                 let due = device.model_mut().backend_mut().take_pump_due();
                 drop(device);
-                due.into_iter().for_each(crate::machine::disks::pump);
+                due.into_iter().for_each(crate::machine::disks::Due::run);
             }
             Self::Net(net) => {
                 // What it cannot do at once goes on between deliveries.
@@ -117,9 +117,12 @@ impl Slot {
     }
 
     /// A request that could not be finished at once has ended.
-    pub fn complete_block(&self, vm: &Vm, tag: BlockTag, status: BlockStatus) {
+    pub fn complete_block(&self, vm: &Vm, tag: BlockTag, status: storage::Status) {
         if let Self::Block(device) = self {
-            let outcome = device.lock().complete(tag, status, &VmEnv::new(vm));
+            let mut device = device.lock();
+            let status = device.model_mut().backend_mut().end_status(status);
+            let outcome = device.complete(tag, status, &VmEnv::new(vm));
+            drop(device);
             vm.note_fault(outcome);
         }
     }
@@ -181,6 +184,7 @@ fn write_and_finish<M: VirtioModel>(
 /// # Errors
 /// A disk or subnet that does not exist or is not free.
 pub fn make_devices(
+    id: addr::VmId,
     spec: &VmSpec,
     ports: &HostPorts,
     has_imsic: bool,
@@ -190,7 +194,7 @@ pub fn make_devices(
     let trigger = if has_imsic { Trigger::Edge } else { Trigger::Level };
     let mut devices: Vec<Slot> = Vec::new();
     for disk in &spec.disks {
-        let view = crate::machine::disks::mount(disk, &spec.name, vm, devices.len())?;
+        let view = crate::machine::disks::mount(disk, (&spec.name, id), vm, devices.len())?;
         let model = Block::new(DiskPort::new(view, disk.name.as_str()));
         devices.push(Slot::Block(Mutex::new(VirtioMmio::new(model, line_of(devices.len()), trigger))));
     }

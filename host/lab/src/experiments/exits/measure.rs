@@ -72,7 +72,13 @@ fn operations(machine: &Running, repetitions: u64, progress: &Progress) -> Resul
     let base = VmSpec { pages: Pages::Base, ..guest("first_touch", 1, repetitions)? };
     figures.extend(without_zeroing(measured(machine, &base, "first_touch")));
     progress.say("blk_read_4k");
-    let disk = DiskSpec { name: name("data")?, source: name(DISK)?, partition: None, mode: DiskMode::CopyOnWrite };
+    let disk = DiskSpec {
+        name: name("data")?,
+        source: name(DISK)?,
+        partition: None,
+        mode: DiskMode::CopyOnWrite,
+        overlay: None,
+    };
     let reader = VmSpec { disks: vec![disk], ..guest("blk_read_4k", 1, repetitions)? };
     figures.extend(measured(machine, &reader, "blk_read_4k"));
     figures.push(exits(machine, "timer_exits", "timer", 1, repetitions));

@@ -1,0 +1,616 @@
+//! Stores of modified blocks: `volumes` over the machine's shared disks.
+//!
+//! # Locking
+//! A VM's block device is locked before a store, a store before its list of users, these before a shared disk. A request goes
+//! on only where [`StoreUnit::pump`] takes it from its store, on one hart at a time: what that hart has mapped into the guest
+//! is settled, with no lock held, before anybody can tell the guest that the request has ended.
+
+use super::{
+    Due,
+    access::{Driver, Gone, Guest, MachinePages, OwnBytes},
+    find, read_now, refusal, units,
+};
+use crate::{boot::HOME_NODE, vm::Vm};
+use addr::{GuestPhysAddr, NodeId};
+use alloc::{
+    borrow::ToOwned,
+    boxed::Box,
+    string::{String, ToString},
+    sync::{Arc, Weak},
+    vec::Vec,
+};
+use control::{ControlError, DiskSpec, EventKind, Name, OverlaySpec, StoreInfo, VmSpec, VolumeInfo};
+use core::sync::atomic::{AtomicBool, Ordering};
+use device::GuestMemory;
+use spin::Mutex;
+use storage::{
+    BLOCK, Context, GuestCopy, Kind, Mode, MountId, MountSpec, Outcome, Ready, Request, SECTOR, SECTORS_PER_BLOCK,
+    Status,
+};
+use virtio::{block::BlockTag, rng::EntropySource};
+use volumes::{Backend, Base, Owner, Store, Target, VolumeError, VolumeId};
+
+/// Most stores of a machine.
+const MAX_STORES: usize = 16;
+/// Who has the partitions of stores, for those who want them otherwise.
+const HOLDER: &str = "disk-store";
+
+/// Stores stay until the machine ends.
+static STORES: Mutex<heapless::Vec<&StoreUnit, MAX_STORES>> = Mutex::new(heapless::Vec::new());
+/// What else could be a store.
+static CANDIDATES: Mutex<Vec<Candidate>> = Mutex::new(Vec::new());
+
+/// A partition, or a disk without partitions, as it was found at boot.
+struct Candidate {
+    unit: usize,
+    partition: Option<String>,
+    /// Why it is no store; `None`: it is empty.
+    refusal: Option<String>,
+}
+
+/// A store, and who uses it.
+pub struct StoreUnit {
+    name: String,
+    unit: usize,
+    partition: Option<String>,
+    mount: MountId,
+    store: Mutex<Store>,
+    users: Mutex<Vec<User>>,
+    asked: Mutex<Vec<Asked>>,
+    is_pumping: AtomicBool,
+    is_failure_told: AtomicBool,
+}
+
+/// A VM with a volume.
+struct User {
+    volume: VolumeId,
+    vm: Weak<Vm>,
+    slot: usize,
+    /// The disk below.
+    base_unit: usize,
+    base: MountId,
+}
+
+/// A snapshot or removal that is not durable yet.
+struct Asked {
+    token: u64,
+    name: String,
+    is_removal: bool,
+}
+
+/// A VM's view of a volume; given back when it is dropped.
+pub struct VolumeView {
+    store: &'static StoreUnit,
+    volume: VolumeId,
+    base_unit: usize,
+    base: MountId,
+}
+
+/// Looks for stores on all disks. Called once, during boot.
+pub fn init() {
+    for (index, unit) in units().iter().enumerate() {
+        let (is_read_only, parts) = {
+            let shared = unit.shared.lock();
+            let whole = (None, 0, shared.capacity_sectors());
+            let of = |part: &storage::gpt::Partition| (Some(part.label.clone()), part.first_sector, part.sectors);
+            let parts: Vec<_> = shared.partitions().iter().map(of).collect();
+            (shared.is_disk_read_only(), if parts.is_empty() { alloc::vec![whole] } else { parts })
+        };
+        for (partition, first_sector, sectors) in parts.into_iter().filter(|_| !is_read_only) {
+            let mut read = |block: u64, buf: &mut [u8]| read_now(index, first_sector + block * SECTORS_PER_BLOCK, buf);
+            let refusal = match Store::open(sectors / SECTORS_PER_BLOCK, nonce(), &mut read) {
+                Ok(store) if store.layers().next().is_none() && !Store::is_in(&mut read) => None,
+                Ok(store) => match add(index, partition.clone(), store) {
+                    Ok(_) => continue,
+                    Err(why) => Some(why.to_string()),
+                },
+                Err(why) => Some(why.to_string()),
+            };
+            CANDIDATES.lock().push(Candidate { unit: index, partition, refusal });
+        }
+    }
+}
+
+fn nonce() -> u64 {
+    let mut bytes = [0; 8];
+    crate::machine::entropy::stream().fill(&mut bytes);
+    u64::from_le_bytes(bytes)
+}
+
+/// Takes a store into use: nobody else gets its partition.
+fn add(unit: usize, partition: Option<String>, store: Store) -> Result<&'static StoreUnit, ControlError> {
+    let disk = &units()[unit];
+    if STORES.lock().is_full() {
+        return Err(refused(disk.name.as_str(), &"the machine has too many stores"));
+    }
+    let wanted = MountSpec { holder: HOLDER, partition: partition.as_deref(), mode: Mode::Persistent };
+    let name = store_name(&disk.name, partition.as_deref());
+    let mounted = disk.shared.lock().mount(&wanted);
+    let mount = mounted.map_err(|why| refused(&name, &why))?;
+    let store: &'static StoreUnit = Box::leak(Box::new(StoreUnit {
+        name,
+        unit,
+        partition,
+        mount,
+        store: Mutex::new(store),
+        users: Mutex::new(Vec::new()),
+        asked: Mutex::new(Vec::new()),
+        is_pumping: AtomicBool::new(false),
+        is_failure_told: AtomicBool::new(false),
+    }));
+    // There is room: only the control hart adds stores, and has looked.
+    let _ = STORES.lock().push(store);
+    Ok(store)
+}
+
+fn store_name(disk: &Name, partition: Option<&str>) -> String {
+    match partition {
+        Some(partition) => alloc::format!("{disk}/{partition}"),
+        None => disk.to_string(),
+    }
+}
+
+fn refused(store: &str, why: &dyn core::fmt::Display) -> ControlError {
+    ControlError::VolumeRefused { store: store.to_owned(), reason: why.to_string() }
+}
+
+fn all() -> heapless::Vec<&'static StoreUnit, MAX_STORES> {
+    STORES.lock().clone()
+}
+
+fn find_store(unit: usize, partition: Option<&str>) -> Option<&'static StoreUnit> {
+    all().into_iter().find(|store| store.unit == unit && store.partition.as_deref() == partition)
+}
+
+/// The store that an overlay names; a new one where there is nothing yet.
+fn find_or_make(overlay: &OverlaySpec) -> Result<&'static StoreUnit, ControlError> {
+    let (index, unit) = find(&overlay.disk)?;
+    let partition = overlay.partition.as_deref();
+    if let Some(store) = find_store(index, partition) {
+        return Ok(store);
+    }
+    let name = store_name(&unit.name, partition);
+    let refuse = |why: &str| Err(refused(&name, &why));
+    let mut candidates = CANDIDATES.lock();
+    let same = |candidate: &Candidate| candidate.unit == index && candidate.partition.as_deref() == partition;
+    let Some(at) = candidates.iter().position(same) else {
+        let shared = unit.shared.lock();
+        return match (shared.is_disk_read_only(), partition) {
+            (true, _) => refuse("the machine's disk is read-only"),
+            (_, None) if !shared.partitions().is_empty() => {
+                refuse("the disk has partitions; say which with `overlay_partition`")
+            }
+            _ => refuse("it has been written by a VM since the machine started; start the machine again"),
+        };
+    };
+    if let Some(why) = &candidates[at].refusal {
+        return refuse(why);
+    }
+    let sectors = {
+        let shared = unit.shared.lock();
+        let of_partition = |label| shared.partitions().iter().find(|part| part.label == label).map(|part| part.sectors);
+        partition.map_or(Some(shared.capacity_sectors()), of_partition).unwrap_or(0)
+    };
+    let mut empty = |_: u64, buf: &mut [u8]| {
+        buf.fill(0);
+        true
+    };
+    let store = Store::open(sectors / SECTORS_PER_BLOCK, nonce(), &mut empty).map_err(|why| refused(&name, &why))?;
+    let store = add(index, overlay.partition.clone(), store)?;
+    candidates.remove(at);
+    Ok(store)
+}
+
+/// Can an overlay be had as it is described?
+///
+/// # Errors
+/// [`ControlError::NoSuchDisk`], [`ControlError::NoSuchPartition`].
+pub fn check(overlay: &OverlaySpec) -> Result<(), ControlError> {
+    let (_, unit) = find(&overlay.disk)?;
+    let shared = unit.shared.lock();
+    match &overlay.partition {
+        Some(label) if !shared.partitions().iter().any(|partition| partition.label == *label) => {
+            Err(ControlError::NoSuchPartition { disk: overlay.disk.clone(), label: label.clone() })
+        }
+        _ => Ok(()),
+    }
+}
+
+/// What volumes lie over must not change.
+///
+/// # Errors
+/// [`ControlError::VolumeRefused`], with the volume's name.
+pub fn refuse_base(spec: &DiskSpec) -> Result<(), ControlError> {
+    for unit in all() {
+        let store = unit.store.lock();
+        if let Some(volume) = store.depends_on(spec.source.as_str(), spec.partition.as_deref()) {
+            let shown = store_name(&spec.source, spec.partition.as_deref());
+            let why =
+                alloc::format!("{volume:?} lies over {shown}, which must not change; `volumes --remove` gives it up");
+            return Err(refused(&unit.name, &why));
+        }
+    }
+    Ok(())
+}
+
+/// A VM may write to a disk or partition: it is not empty any more.
+pub fn note_written(unit: usize, partition: Option<&str>) {
+    let is_other = |candidate: &Candidate| {
+        candidate.unit != unit
+            || matches!((candidate.partition.as_deref(), partition), (Some(one), Some(other)) if one != other)
+    };
+    CANDIDATES.lock().retain(is_other);
+}
+
+/// Gives the VM in `slot` its volume.
+pub(super) fn mount(
+    spec: &DiskSpec,
+    overlay: &OverlaySpec,
+    holder: &Name,
+    vm: &Weak<Vm>,
+    slot: usize,
+) -> Result<VolumeView, ControlError> {
+    let (base_unit, disk) = find(&spec.source)?;
+    let store = find_or_make(overlay)?;
+    let partition = spec.partition.as_deref();
+    let wanted = MountSpec { holder: holder.as_str(), partition, mode: Mode::ReadOnly };
+    let (base, sectors) = {
+        let mut shared = disk.shared.lock();
+        let base = shared.mount(&wanted).map_err(|why| refusal(spec, why))?;
+        (base, shared.sectors(base))
+    };
+    let below = Base { disk: spec.source.to_string(), partition: spec.partition.clone(), sectors };
+    let snapshot = overlay.snapshot.as_ref().map(Name::as_str);
+    let mounted = store.store.lock().mount(&spec.volume_name(holder), &below, snapshot, holder.as_str());
+    match mounted {
+        Ok(volume) => {
+            store.users.lock().push(User { volume, vm: vm.clone(), slot, base_unit, base });
+            Ok(VolumeView { store, volume, base_unit, base })
+        }
+        Err(why) => {
+            disk.shared.lock().unmount(base);
+            Err(refused(&store.name, &why))
+        }
+    }
+}
+
+impl VolumeView {
+    /// Sectors of 512 bytes.
+    pub fn sectors(&self) -> u64 {
+        self.store.store.lock().sectors(self.volume)
+    }
+
+    /// The store's name.
+    pub fn store_name(&self) -> String {
+        self.store.name.clone()
+    }
+
+    /// Starts a request. Also says whether there is work for [`VolumeView::due`].
+    pub fn submit(&self, tag: BlockTag, request: Request<'_>, memory: &dyn GuestMemory) -> (Outcome, bool) {
+        let node = crate::boot::this_hart().map_or(HOME_NODE, |hart| hart.node);
+        let guest = Guest::new(memory);
+        let mut disks = self.store.disks(node);
+        let (outcome, has_ready) = {
+            let mut store = self.store.store.lock();
+            let outcome = store.submit(self.volume, tag.raw(), &request, &guest, &mut disks);
+            store.pump(&mut disks);
+            (outcome, store.has_ready())
+        };
+        guest.settle();
+        (outcome, has_ready || self.is_disk_ready())
+    }
+
+    /// Forgets the requests under way. Says whether there is work for [`VolumeView::due`].
+    pub fn cancel(&self) -> bool {
+        let mut store = self.store.store.lock();
+        units()[self.base_unit].shared.lock().cancel(self.base);
+        store.cancel(self.volume);
+        store.has_ready() || self.is_disk_ready()
+    }
+
+    pub fn due(&self) -> Due {
+        Due(Some(self.store), [self.base_unit, self.store.unit])
+    }
+
+    fn is_disk_ready(&self) -> bool {
+        [self.base_unit, self.store.unit].into_iter().any(|unit| units()[unit].shared.lock().has_ready())
+    }
+}
+
+impl Drop for VolumeView {
+    fn drop(&mut self) {
+        let mut store = self.store.store.lock();
+        units()[self.base_unit].shared.lock().unmount(self.base);
+        store.unmount(self.volume);
+        self.store.users.lock().retain(|user| user.volume != self.volume);
+        // What its guest did not flush need not be kept, but is.
+        store.sync();
+        store.pump(&mut self.store.disks(HOME_NODE));
+    }
+}
+
+/// A request of a store on a shared disk can go on.
+pub(super) fn go_on(unit: usize, ready: Ready) {
+    if let Some(store) = all().into_iter().find(|store| store.has_mount(unit, ready.mount)) {
+        store.go_on(unit, ready);
+        store.pump();
+    }
+}
+
+impl StoreUnit {
+    const fn disks(&self, node: NodeId) -> Disks<'_> {
+        Disks { store: self, node }
+    }
+
+    fn has_mount(&self, unit: usize, mount: MountId) -> bool {
+        let is_base = || self.users.lock().iter().any(|user| user.base_unit == unit && user.base == mount);
+        (self.unit == unit && self.mount == mount) || is_base()
+    }
+
+    fn vm_of(&self, volume: VolumeId) -> Option<(Arc<Vm>, usize)> {
+        let users = self.users.lock();
+        let user = users.iter().find(|user| user.volume == volume)?;
+        user.vm.upgrade().map(|vm| (vm, user.slot))
+    }
+
+    fn go_on(&self, unit: usize, ready: Ready) {
+        let resume = |guest: &dyn GuestCopy| {
+            let mut driver = Driver { index: unit };
+            let mut context = Context { pages: &MachinePages, io: &mut driver, node: HOME_NODE };
+            units()[unit].shared.lock().resume(ready, guest, &mut context)
+        };
+        // Let go of after the lock: it may be the last one, and the VM's end asks for the lock.
+        let vm;
+        let outcome = {
+            // Held meanwhile, so that a driver's reset waits until the guest's memory is not touched any more.
+            let store = self.store.lock();
+            match store.owner(ready.tag) {
+                Owner::Guest(volume) => {
+                    vm = self.vm_of(volume);
+                    match &vm {
+                        Some((vm, _)) => {
+                            let guest = Guest::new(vm.memory());
+                            let outcome = resume(&guest);
+                            drop(store);
+                            guest.settle();
+                            outcome
+                        }
+                        None => resume(&Gone),
+                    }
+                }
+                Owner::Gone => resume(&Gone),
+                Owner::Store => resume(&OwnBytes(store.own_bytes())),
+            }
+        };
+        if let Outcome::Done(status) = outcome {
+            let mut store = self.store.lock();
+            store.on_done(ready.tag, status);
+            store.pump(&mut self.disks(HOME_NODE));
+        }
+    }
+
+    /// Goes on with the requests that can. No device may be locked.
+    pub fn pump(&self) {
+        loop {
+            if self.is_pumping.swap(true, Ordering::SeqCst) {
+                // Whoever does it looks again afterwards.
+                return;
+            }
+            while self.pump_one() {}
+            self.is_pumping.store(false, Ordering::SeqCst);
+            self.tell_failure();
+            if !self.store.lock().has_ready() {
+                break;
+            }
+        }
+        if self.store.lock().has_answer() || units().iter().any(|unit| unit.shared.lock().has_ready()) {
+            crate::machine::wake_control();
+        }
+    }
+
+    fn pump_one(&self) -> bool {
+        let vm;
+        let mut store = self.store.lock();
+        let Some(ready) = store.next_ready() else { return false };
+        vm = if ready.is_cancelled { None } else { self.vm_of(ready.volume) };
+        let mut disks = self.disks(HOME_NODE);
+        let Some((vm, slot)) = &vm else {
+            let _ = store.resume(ready, &Gone, &mut disks);
+            store.pump(&mut disks);
+            return true;
+        };
+        let guest = Guest::new(vm.memory());
+        let outcome = store.resume(ready, &guest, &mut disks);
+        store.pump(&mut disks);
+        drop(store);
+        guest.settle();
+        if let Outcome::Done(status) = outcome
+            && let Some(device) = vm.platform().slot(*slot)
+        {
+            device.complete_block(vm, BlockTag::from_raw(ready.tag), status);
+        }
+        true
+    }
+
+    fn tell_failure(&self) {
+        if self.store.lock().is_broken() && !self.is_failure_told.swap(true, Ordering::Relaxed) {
+            log::error!("store {}: its log could not be written", self.name);
+            crate::trace::record(None, EventKind::StoreFailed { store: self.name.clone().into() });
+        }
+    }
+}
+
+/// The disks as a store sees them.
+struct Disks<'a> {
+    store: &'a StoreUnit,
+    node: NodeId,
+}
+
+impl Disks<'_> {
+    fn submit_to(&self, unit: usize, mount: MountId, op: u64, request: Request<'_>, guest: &dyn GuestCopy) -> Outcome {
+        let mut driver = Driver { index: unit };
+        let mut context = Context { pages: &MachinePages, io: &mut driver, node: self.node };
+        units()[unit].shared.lock().submit(mount, op, request, guest, &mut context)
+    }
+
+    fn submit_own(&self, op: u64, kind: Kind, sector: u64, bytes: &[u8]) -> Outcome {
+        // At most MAX_OP_BLOCKS blocks.
+        let segments = [(GuestPhysAddr::new(0), bytes.len() as u32)];
+        let request = Request { kind, sector, sectors: bytes.len() as u64 / SECTOR, segments: &segments };
+        self.submit_to(self.store.unit, self.store.mount, op, request, &OwnBytes(bytes))
+    }
+}
+
+impl Backend for Disks<'_> {
+    fn submit(&mut self, to: Target, op: u64, request: Request<'_>, guest: &dyn GuestCopy) -> Outcome {
+        let place = match to {
+            Target::Store => Some((self.store.unit, self.store.mount)),
+            Target::Base(volume) => {
+                let users = self.store.users.lock();
+                users.iter().find(|user| user.volume == volume).map(|user| (user.base_unit, user.base))
+            }
+        };
+        match place {
+            Some((unit, mount)) => self.submit_to(unit, mount, op, request, guest),
+            None => Outcome::Done(Status::IoError),
+        }
+    }
+
+    fn write(&mut self, op: u64, sector: u64, bytes: &[u8]) -> Outcome {
+        self.submit_own(op, Kind::Write, sector, bytes)
+    }
+
+    fn flush(&mut self, op: u64) -> Outcome {
+        self.submit_own(op, Kind::Flush, 0, &[])
+    }
+}
+
+/// One bounded step of what nobody waits for. `true` while there is more to do at once.
+pub(super) fn step() -> bool {
+    let mut is_busy = false;
+    for unit in all() {
+        let mut store = unit.store.lock();
+        is_busy |= store.clean_up();
+        store.pump(&mut unit.disks(HOME_NODE));
+        is_busy |= store.has_answer();
+        drop(store);
+        unit.pump();
+    }
+    is_busy
+}
+
+/// Freezes what a disk of a VM shows. The end is told by [`answers`].
+///
+/// # Errors
+/// No such disk, no overlay, or the store refuses.
+pub fn snapshot(spec: &VmSpec, disk: &Name, name: &Name, token: u64) -> Result<(), ControlError> {
+    let found = spec.disks.iter().find(|known| known.name == *disk);
+    let found = found.ok_or_else(|| ControlError::NoSuchDisk { name: disk.clone() })?;
+    let no_overlay = || ControlError::NoOverlay { vm: spec.name.clone(), disk: disk.clone() };
+    let overlay = found.overlay.as_ref().ok_or_else(no_overlay)?;
+    let (index, unit) = find(&overlay.disk)?;
+    let store = find_store(index, overlay.partition.as_deref());
+    let name_of = || store_name(&unit.name, overlay.partition.as_deref());
+    let store =
+        store.ok_or_else(|| refused(&name_of(), &"the VM has never been started, so there is nothing in it"))?;
+    store.ask(name.as_str(), token, false, |inner| inner.snapshot(&found.volume_name(&spec.name), name.as_str(), token))
+}
+
+/// Removes a volume or snapshot. The end is told by [`answers`].
+///
+/// # Errors
+/// [`ControlError::VolumeRefused`].
+pub fn remove(store: Option<&str>, name: &str, token: u64) -> Result<(), ControlError> {
+    let has_it = |unit: &&StoreUnit| {
+        store.is_none_or(|store| unit.name == store) && unit.store.lock().layers().any(|layer| layer.name == name)
+    };
+    let mut found = all().into_iter().filter(has_it);
+    match (found.next(), found.next()) {
+        (Some(unit), None) => unit.ask(name, token, true, |inner| inner.remove(name, token)),
+        (None, _) => Err(refused(store.unwrap_or("any"), &alloc::format!("there is no volume or snapshot {name:?}"))),
+        (Some(one), Some(other)) => {
+            Err(refused(&one.name, &alloc::format!("store {:?} has a {name:?}, too; say which is meant", other.name)))
+        }
+    }
+}
+
+impl StoreUnit {
+    fn ask(
+        &self,
+        name: &str,
+        token: u64,
+        is_removal: bool,
+        change: impl FnOnce(&mut Store) -> Result<(), VolumeError>,
+    ) -> Result<(), ControlError> {
+        let mut store = self.store.lock();
+        change(&mut store).map_err(|why| refused(&self.name, &why))?;
+        self.asked.lock().push(Asked { token, name: name.to_owned(), is_removal });
+        store.pump(&mut self.disks(HOME_NODE));
+        drop(store);
+        self.pump();
+        Ok(())
+    }
+}
+
+/// What has become of snapshots and removals: tokens and outcomes.
+pub fn answers() -> Vec<(u64, Result<(), ControlError>)> {
+    let mut answers = Vec::new();
+    for unit in all() {
+        while let Some(answer) = { unit.store.lock().next_answer() } {
+            let mut asked = unit.asked.lock();
+            let Some(at) = asked.iter().position(|asked| asked.token == answer.token) else { continue };
+            let Asked { name, is_removal: removed, .. } = asked.swap_remove(at);
+            if answer.status == Status::Ok {
+                let store = unit.name.clone().into();
+                crate::trace::record(None, EventKind::VolumeChanged { store, name: name.into(), removed });
+                answers.push((answer.token, Ok(())));
+            } else {
+                let why = "the VM has stopped meanwhile, or the store's log could not be written";
+                answers.push((answer.token, Err(refused(&unit.name, &why))));
+            }
+        }
+    }
+    answers
+}
+
+/// Makes everything durable; `true` when it is.
+pub fn settle() -> bool {
+    let mut is_quiet = true;
+    for unit in all() {
+        let mut store = unit.store.lock();
+        store.sync();
+        store.pump(&mut unit.disks(HOME_NODE));
+        is_quiet &= store.is_quiet();
+        drop(store);
+        unit.pump();
+    }
+    is_quiet
+}
+
+/// What all stores hold.
+pub fn list() -> Vec<StoreInfo> {
+    let info = |unit: &&'static StoreUnit| {
+        let store = unit.store.lock();
+        let (total, free) = store.space();
+        let volumes = store.layers().map(|layer| VolumeInfo {
+            name: layer.name,
+            snapshot: layer.is_snapshot,
+            parent: layer.parent,
+            base: match &layer.base.partition {
+                Some(partition) => alloc::format!("{}/{partition}", layer.base.disk),
+                None => layer.base.disk.clone(),
+            },
+            bytes: layer.base.sectors * SECTOR,
+            own_bytes: layer.blocks * BLOCK,
+            holder: layer.holder.and_then(|holder| Name::new(holder).ok()),
+        });
+        StoreInfo {
+            volumes: volumes.collect(),
+            name: unit.name.clone(),
+            total_bytes: total * BLOCK,
+            free_bytes: free * BLOCK,
+            failed: store.is_broken(),
+        }
+    };
+    all().iter().map(info).collect()
+}
