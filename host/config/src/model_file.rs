@@ -60,13 +60,13 @@ fn cache(section: &Section<'_>, key: &'static str) -> Option<CacheShape> {
     Some(CacheShape { bytes: kib? << 10, ways: ways? })
 }
 
-/// `{ entries = 64, walk_entries = 16 }`
+/// `{ entries = 64, walk_entries = 16, guest_entries = 16 }`
 fn tlb(section: &Section<'_>) -> Option<TlbShape> {
     let table = section.table("tlb")?;
-    let entries = table.number("entries", 1..=1 << 14_usize).map(|at| at.value);
-    let entries = table.require("entries", entries, "for example entries = 64");
-    let walk_entries = table.number("walk_entries", 1..=1 << 14_usize).map(|at| at.value);
-    let walk_entries = table.require("walk_entries", walk_entries, "for example walk_entries = 16");
+    let number = |key, help| table.require(key, table.number(key, 1..=1 << 14_usize).map(|at| at.value), help);
+    let entries = number("entries", "for example entries = 64");
+    let walk_entries = number("walk_entries", "for example walk_entries = 16");
+    let guest_entries = number("guest_entries", "for example guest_entries = 16");
     table.finish();
-    Some(TlbShape { entries: entries?, walk_entries: walk_entries? })
+    Some(TlbShape { entries: entries?, walk_entries: walk_entries?, guest_entries: guest_entries? })
 }

@@ -55,7 +55,7 @@ fn every_key_reaches_the_description() {
         l1i = { kib = 64, ways = 4 }
         l1d = { kib = 16, ways = 2 }
         l2 = { kib = 512, ways = 8 }
-        tlb = { entries = 48, walk_entries = 8 }
+        tlb = { entries = 48, walk_entries = 8, guest_entries = 4 }
         hot_misses = 64"#,
     );
     assert_eq!((mode, seed, starts_on), (Fidelity::Fast, 7, false));
@@ -65,7 +65,7 @@ fn every_key_reaches_the_description() {
     assert_eq!(machine.l1i, CacheShape { bytes: 64 << 10, ways: 4 });
     assert_eq!(machine.l1d, CacheShape { bytes: 16 << 10, ways: 2 });
     assert_eq!(machine.l2, CacheShape { bytes: 512 << 10, ways: 8 });
-    assert_eq!(machine.tlb, TlbShape { entries: 48, walk_entries: 8 });
+    assert_eq!(machine.tlb, TlbShape { entries: 48, walk_entries: 8, guest_entries: 4 });
     let machine = described("latency_ns = [[100, 300], [200, 100]]").machine;
     assert_eq!(machine.latency_ps, [100_000, 300_000, 200_000, 100_000]);
 }

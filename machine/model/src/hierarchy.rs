@@ -17,8 +17,6 @@ pub enum Access {
     Load,
     /// Data write or atomic.
     Store,
-    /// Read of a page-table entry: the walker is beside the L2 and leaves the L1s alone.
-    Walk,
 }
 
 /// Who served an access.
@@ -97,16 +95,17 @@ impl Hierarchy {
     pub(crate) fn access_line(&mut self, hart: usize, access: Access, line: u32) -> Outcome {
         let (is_store, is_fetch) = (access == Access::Store, access == Access::Fetch);
         let caches = &mut self.harts[hart];
-        if access != Access::Walk
-            && let Some(is_owned) = caches.touch_l1(is_fetch, line)
-        {
+        if let Some(is_owned) = caches.touch_l1(is_fetch, line) {
             return if is_store && !is_owned { self.upgrade(hart, line) } else { hit(Source::L1, 0) };
         }
         let Some(is_owned) = caches.l2.touch(line) else { return self.miss(hart, access, line) };
-        if access != Access::Walk {
-            caches.fill_l1(is_fetch, line, is_owned);
-        }
+        caches.fill_l1(is_fetch, line, is_owned);
         if is_store && !is_owned { self.upgrade(hart, line) } else { hit(Source::L2, self.config.l2_hit_ps) }
+    }
+
+    /// The walker reads a page-table entry, through the data cache; it waits a cycle even where that has it.
+    pub(crate) fn read_entry(&mut self, hart: usize, addr: u64) -> u64 {
+        self.config.cycle_ps + self.access(hart, Access::Load, addr).stall_ps
     }
 
     /// The file in which misses are counted.
@@ -128,9 +127,7 @@ impl Hierarchy {
         if let Some(victim) = caches.fill_l2(line) {
             self.holders[victim as usize] &= !(1 << hart);
         }
-        if access != Access::Walk {
-            caches.fill_l1(access == Access::Fetch, line, false);
-        }
+        caches.fill_l1(access == Access::Fetch, line, false);
         self.holders[line as usize] |= 1 << hart;
         let invalidated = if access == Access::Store { self.take_ownership(hart, line) } else { 0 };
         let source = if node == home { Source::Local } else { Source::Remote };

@@ -7,7 +7,7 @@
 //!
 //! # What is modelled
 //! Per hart a split L1, an inclusive L2, a TLB with entries of each page size, and a page walker with a cache, whose reads
-//! go through the L2. A directory with the holders of each line; misses cost by the distance to the line's home, more
+//! go through the data cache. A directory with the holders of each line; misses cost by the distance to the line's home, more
 //! if another hart owns it. LRU in the caches, first in first out in TLB and walk cache. Instructions take one cycle.
 //!
 //! # What is not

@@ -202,7 +202,7 @@ impl Machine {
         }
         let (mut stall_ps, mut reads) = (0, 0);
         let walked = state.tlb.walk(&context, addr, &mut |entry| {
-            stall_ps += hierarchy.access(hart, Access::Walk, entry).stall_ps;
+            stall_ps += hierarchy.read_entry(hart, entry);
             reads += 1;
             port.table_entry(entry)
         });

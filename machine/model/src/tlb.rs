@@ -1,8 +1,8 @@
 //! A hart's TLB and its page walker.
 //!
-//! One TLB for instructions and data, fully associative, with entries of each page size; a second, smaller map is the
-//! walker's cache: tables that it has found (of both stages; those of a guest by machine address, so that a hit saves the
-//! G-stage walk as well) and leaves of the G-stage. Both forget their oldest entry.
+//! One TLB for instructions and data, fully associative, with entries of each page size. The walker has two smaller maps:
+//! tables that it has found (of both stages; those of a guest by machine address, so that a hit saves the G-stage walk as
+//! well), and translations of the G-stage. All forget their oldest entry.
 
 use alloc::vec::Vec;
 
@@ -61,6 +61,7 @@ pub struct Fence {
 pub struct Tlb {
     entries: FifoMap,
     walk: FifoMap,
+    guest: FifoMap,
     recent: Vec<(u64, u64)>,
     /// Whether entries of a size have been put in since the last flush of all.
     has_size: [bool; SIZES as usize],
@@ -73,6 +74,7 @@ impl Tlb {
         Self {
             entries: FifoMap::new(shape.entries),
             walk: FifoMap::new(shape.walk_entries),
+            guest: FifoMap::new(shape.guest_entries),
             recent: alloc::vec![(NONE, 0); RECENT],
             has_size: [false; SIZES as usize],
             has_guest_size: [false; SIZES as usize],
@@ -133,10 +135,12 @@ impl Tlb {
         let addr = if fence.is_guest_stage { None } else { fence.addr };
         self.entries.retain(|key| !is_hit(key, addr));
         // Tables are few: all that belong to these spaces go.
-        self.walk.retain(|key| {
+        let stays = |key: u64| {
             let Some(space) = spaces.get(key_space(key & !GUEST_STAGE)) else { return false };
             space.vmid != fence.vmid || (key & GUEST_STAGE != 0 && !fence.is_guest_stage)
-        });
+        };
+        self.walk.retain(stays);
+        self.guest.retain(stays);
         self.recent.fill((NONE, 0));
     }
 
@@ -144,6 +148,7 @@ impl Tlb {
     pub fn clear(&mut self) {
         self.entries.clear();
         self.walk.clear();
+        self.guest.clear();
         self.recent.fill((NONE, 0));
         self.has_size = [false; SIZES as usize];
         self.has_guest_size = [false; SIZES as usize];
@@ -188,7 +193,7 @@ impl Tlb {
             return Some(Leaf { addr, size: SIZES - 1, is_global: false });
         }
         for size in (0..SIZES).filter(|size| self.has_guest_size[*size as usize]) {
-            if let Some(start) = self.walk.get(GUEST_STAGE | key(context.global, size, addr)) {
+            if let Some(start) = self.guest.get(GUEST_STAGE | key(context.global, size, addr)) {
                 return Some(Leaf { addr: start | addr & mask(size), size, is_global: false });
             }
         }
@@ -202,7 +207,7 @@ impl Tlb {
             if entry.is_leaf {
                 let (size, target) = ((level - 1).min(SIZES - 1), entry.target(addr, level));
                 self.has_guest_size[size as usize] = true;
-                self.remember(GUEST_STAGE | key(context.global, size, addr), target & !mask(size));
+                self.guest.insert(GUEST_STAGE | key(context.global, size, addr), target & !mask(size));
                 return Some(Leaf { addr: target, size, is_global: false });
             }
             level = level.checked_sub(1).filter(|level| *level > 0)?;

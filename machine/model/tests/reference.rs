@@ -71,8 +71,7 @@ impl Reference {
         };
         let line = addr / self.config.line_bytes;
         let level = if access == Access::Fetch { Level::Code } else { Level::Data };
-        let is_walk = access == Access::Walk;
-        let in_first = !is_walk && self.find(hart, level, line).is_some();
+        let in_first = self.find(hart, level, line).is_some();
         let in_second = self.find(hart, Level::Second, line).is_some();
         let writable = self.find(hart, Level::Second, line).is_some_and(|held| held.writable);
         let is_store = access == Access::Store;
@@ -80,9 +79,7 @@ impl Reference {
         if !in_first {
             self.put(hart, Level::Second, line);
         }
-        if !is_walk {
-            self.put(hart, level, line);
-        }
+        self.put(hart, level, line);
         let node = self.config.node_of(hart);
         let far = self.config.latency(node, home);
         let (source, stall_ps) = match (in_first, in_second) {
@@ -110,7 +107,7 @@ impl Reference {
 }
 
 fn steps() -> impl Strategy<Value = Vec<(usize, Access, u64)>> {
-    let access = prop_oneof![Just(Access::Fetch), Just(Access::Load), Just(Access::Store), Just(Access::Walk)];
+    let access = prop_oneof![Just(Access::Fetch), Just(Access::Load), Just(Access::Store)];
     // A little past the end of RAM, so that devices occur; some traces crowd a few lines, to share and evict.
     let addr = prop_oneof![0x8000_0000u64..0x8000_4100, 0x8000_0000u64..0x8000_0200, 0x8000_1f00u64..0x8000_2100];
     prop::collection::vec((0usize..4, access, addr), 1..600)

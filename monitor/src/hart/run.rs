@@ -146,10 +146,10 @@ fn turn(hart: &Hart, local: &mut HartLocal, entity: sched::Entity, waiting: Wait
     let is_shared = local.queue.len() > 1;
     let slice_end = if is_shared { begin.saturating_add(local.queue.slice_ticks(entity)) } else { u64::MAX };
     local.tools.watch(waiting.files);
-    local.tools.arm(slice_end.min(waiting.deadline).min(crate::machine::next_tick(hart)));
+    local.tools.arm(slice_end.min(waiting.deadline).min(crate::machine::next_tick(hart, true)));
     let vcpu = &mut local.vcpus[at];
     hart.counters.running.store(entity.label(), Ordering::Relaxed);
-    vcpu.begin_turn(begin, is_shared);
+    vcpu.begin_turn(begin, is_shared || crate::machine::wants_rest(hart, begin));
     let next = vcpu.run(hart, &mut local.tools);
     let end = csr::time::read();
     hart.counters.running.store(u32::MAX, Ordering::Relaxed);
@@ -188,7 +188,7 @@ fn idle(hart: &Hart, local: &mut HartLocal, waiting: Waiting) {
     let pull_at = balance::pull(hart, begin);
     if !crate::machine::idle_step(hart) {
         local.tools.watch(waiting.files);
-        local.tools.arm(waiting.deadline.min(crate::machine::next_tick(hart)).min(pull_at));
+        local.tools.arm(waiting.deadline.min(crate::machine::next_tick(hart, false)).min(pull_at));
         if !hart.has_work() {
             fence::wait_for_interrupt();
         }

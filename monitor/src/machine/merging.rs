@@ -16,6 +16,9 @@ use spin::Mutex;
 
 /// Steps per second while there is something to do.
 const STEPS_HZ: u64 = 500;
+/// How long a step waits for a moment in which the control hart runs no guest. A guest that never rests is interrupted no
+/// more often.
+pub const PATIENCE_S: u64 = 1;
 /// Blocks whose first words are looked at in one step.
 const LOOKS: usize = 32;
 /// Pages of a block that are searched for anything but zeroes in one step.

@@ -128,10 +128,11 @@ pub fn ticks_to_ns(ticks: u64) -> u64 {
     (u128::from(ticks) * 1_000_000_000 / u128::from(capabilities().timebase_hz)) as u64
 }
 
-/// When this hart has to look at its machine-wide duties even if nothing interrupts it.
+/// When this hart has to look at its machine-wide duties even if nothing interrupts it; `is_busy` with a guest, which
+/// then is not interrupted for what can wait.
 #[inline]
 #[must_use]
-pub fn next_tick(hart: &Hart) -> u64 {
+pub fn next_tick(hart: &Hart, is_busy: bool) -> u64 {
     if !hart.is_control() {
         return u64::MAX;
     }
@@ -139,7 +140,8 @@ pub fn next_tick(hart: &Hart) -> u64 {
         return csr::time::read();
     }
     let balance = if hart::balance::is_contended() { NEXT_BALANCE.load(Ordering::Relaxed) } else { u64::MAX };
-    balance.min(clock::next_alarm()).min(merging::next_step())
+    let patience = if is_busy { merging::PATIENCE_S * capabilities().timebase_hz } else { 0 };
+    balance.min(clock::next_alarm()).min(merging::next_step().saturating_add(patience))
 }
 
 static NEEDS_CONTROL: AtomicBool = AtomicBool::new(true);
@@ -170,7 +172,25 @@ pub fn device_interrupt(hart: &Hart, source: InterruptSource) {
 /// Has the control hart anything to do?
 #[inline]
 pub fn is_control_due() -> bool {
-    NEEDS_CONTROL.load(Ordering::Relaxed) || is_balancing_due() || clock::is_alarm_due() || merging::is_due()
+    NEEDS_CONTROL.load(Ordering::Relaxed)
+        || is_balancing_due()
+        || is_past(clock::next_alarm().min(merging::next_step()))
+}
+
+/// Does background work wait for this hart to rest? Then a guest that has nothing to do should leave it, though nobody else
+/// wants to run: in guest mode it would seem busy.
+#[inline]
+#[must_use]
+pub fn wants_rest(hart: &Hart, now: u64) -> bool {
+    /// A step that follows another one so soon belongs to work under way.
+    const SOON_HZ: u64 = 100;
+    hart.is_control() && merging::next_step() <= now + capabilities().timebase_hz / SOON_HZ
+}
+
+/// Has this time come? `u64::MAX` never does.
+#[inline]
+fn is_past(when: u64) -> bool {
+    when != u64::MAX && csr::time::read() >= when
 }
 
 #[inline]
