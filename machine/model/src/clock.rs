@@ -88,9 +88,10 @@ impl Clocks {
         self.harts[hart].now_ps
     }
 
-    /// The time that `hart` has waited.
-    pub fn idle(&self, hart: usize) -> u64 {
-        self.harts[hart].idle_ps
+    /// The time that `hart` has waited until the machine's time is `at_ps`, to which it still waits if it does now.
+    pub fn idle(&self, hart: usize, at_ps: u64) -> u64 {
+        let HartClock { now_ps, idle_ps, state } = self.harts[hart];
+        if state == State::Waiting { idle_ps + at_ps.saturating_sub(now_ps) } else { idle_ps }
     }
 
     /// Whether `hart` waits.

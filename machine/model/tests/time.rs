@@ -95,9 +95,10 @@ fn a_woken_hart_goes_on_when_it_was_woken() {
     assert!(!clocks.wait(3, 500));
     assert_eq!((clocks.now(3), clocks.is_waiting(3)), (1_500, true));
     clocks.advance(0, 90_000);
+    assert_eq!((clocks.idle(3, 21_500), clocks.idle(3, 0)), (20_000, 0), "it has waited so far");
     assert!(clocks.stir(clocks.now(0)), "somebody waits, who may have been woken");
     clocks.advance(3, 0);
-    assert_eq!((clocks.now(3), clocks.idle(3)), (91_000, 89_500));
+    assert_eq!((clocks.now(3), clocks.idle(3, 95_000)), (91_000, 89_500));
 }
 
 #[test]
@@ -108,7 +109,7 @@ fn when_all_wait_time_moves_by_timers_alone() {
     assert_eq!(clocks.slowest(), None);
     clocks.set_machine(70_000);
     clocks.advance(2, 0);
-    assert_eq!((clocks.now(2), clocks.idle(2), clocks.slowest()), (70_000, 69_000, Some(70_000)));
+    assert_eq!((clocks.now(2), clocks.idle(2, 70_000), clocks.slowest()), (70_000, 69_000, Some(70_000)));
     clocks.set_machine(10);
     assert_eq!(clocks.machine(), 70_000, "time never goes back");
 }

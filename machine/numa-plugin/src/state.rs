@@ -256,7 +256,7 @@ impl Model {
     pub fn publish(&self, hart: usize) {
         let now_ps = self.now(hart);
         let is_idle = self.clocks.is_waiting(hart);
-        self.machine.shared().publish(hart, now_ps, is_idle, &self.counters(hart));
+        self.machine.shared().publish(hart, now_ps, is_idle, &self.counters(hart, self.clocks.machine()));
     }
 
     /// Everything counted, as a line of the file of marks, and in the shared file.
@@ -265,7 +265,10 @@ impl Model {
         if !self.marks.is_wanted() {
             return;
         }
-        let harts = (0..self.harts.len()).map(|hart| (self.config.node_of(hart), self.now(hart), self.counters(hart)));
+        // Whoever waits does so until the hart that has come by.
+        let at_ps = self.now(hart);
+        let of = |hart| (self.config.node_of(hart), self.now(hart), self.counters(hart, at_ps));
+        let harts = (0..self.harts.len()).map(of);
         let line = MarkLine::new(mark, hart, self.is_on, harts);
         self.marks.add(&line);
     }
@@ -275,14 +278,14 @@ impl Model {
         if self.harts[hart].words.is_empty() { 0 } else { self.clocks.now(hart) + self.spent(hart) }
     }
 
-    fn counters(&self, hart: usize) -> [ModeCounters; MODES] {
+    fn counters(&self, hart: usize, at_ps: u64) -> [ModeCounters; MODES] {
         let mut counters = *self.machine.counters(hart);
         for (mode, counters) in counters.iter_mut().enumerate() {
             let count = self.harts[hart].words.get(words::COUNTS + mode);
             counters.instructions = count.map_or(0, |count| count.load(Relaxed));
             counters.time_ps = counters.instructions * self.config.cycle_ps + counters.stall_ps.iter().sum::<u64>();
         }
-        counters[Mode::Idle as usize].time_ps = self.clocks.idle(hart);
+        counters[Mode::Idle as usize].time_ps = self.clocks.idle(hart, at_ps);
         counters
     }
 
