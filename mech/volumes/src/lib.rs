@@ -51,6 +51,7 @@ mod layers;
 mod layout;
 mod record;
 mod recover;
+mod snapshot;
 mod space;
 mod store;
 mod table;
