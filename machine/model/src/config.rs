@@ -106,8 +106,8 @@ impl Config {
     /// The paper does not say the rest; our choice: 200 MHz for the R10000 (so 2.5 ns here), two ways in each cache as on
     /// the R10000, lines of 128 bytes everywhere (FLASH's unit of coherence), 64 TLB entries as the R10000 (which maps
     /// pairs of pages), a hardware walker in place of the R10000's traps that reads through the data cache as their handler
-    /// does, with caches of 16 tables and (as the first hardware with nested paging: Bhargava et al., ASPLOS 2008) of 16
-    /// translations of the G-stage, 50 ns for the board-level cache, 300 ns more if an owner has to give up the line, a page hot after 128 misses of a node.
+    /// does, with caches of 24 tables and of 16 translations of the G-stage (as the first hardware with nested paging had:
+    /// Bhargava et al., ASPLOS 2008), 50 ns for the board-level cache, 300 ns more if an owner has to give up the line, a page hot after 128 misses of a node.
     pub fn flash(harts: usize, nodes: usize, node_bytes: u64) -> Self {
         Self {
             harts,
@@ -118,7 +118,7 @@ impl Config {
             l1i: CacheShape { bytes: 32 << 10, ways: 2 },
             l1d: CacheShape { bytes: 32 << 10, ways: 2 },
             l2: CacheShape { bytes: 1 << 20, ways: 2 },
-            tlb: TlbShape { entries: 64, walk_entries: 16, guest_entries: 16 },
+            tlb: TlbShape { entries: 64, walk_entries: 24, guest_entries: 16 },
             cycle_ps: 2_500,
             l2_hit_ps: 50_000,
             latency_ps: distances(nodes, 300_000, 900_000),
@@ -160,8 +160,8 @@ impl Config {
         self.check_times()?;
         range("TLB entries", self.tlb.entries as u64, 1, 1 << 14)?;
         // A two-dimensional walk must not push out what it has just found itself.
-        range("walk cache entries", self.tlb.walk_entries as u64, 8, 1 << 14)?;
-        range("nested TLB entries", self.tlb.guest_entries as u64, 4, 1 << 14)?;
+        range("walk cache entries", self.tlb.walk_entries as u64, 8, 1 << 9)?;
+        range("nested TLB entries", self.tlb.guest_entries as u64, 4, 1 << 9)?;
         range("misses of a hot page", self.hot_misses.into(), 1, u32::MAX.into())?;
         range("hot page queue", self.hot_queue as u64, 1, 1 << 16)
     }

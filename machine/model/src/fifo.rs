@@ -1,4 +1,4 @@
-//! A map of fixed capacity that forgets its oldest entry: TLB and page-walk cache.
+//! A map of fixed capacity that forgets its oldest entry: the TLB.
 //!
 //! First in, first out, and not the least recently used, so that a hit changes nothing: whoever knows that an entry is
 //! there may skip the look-up and the model stays exact. Hash table with linear probing over flat arrays.

@@ -8,7 +8,7 @@
 //! # What is modelled
 //! Per hart a split L1, an inclusive L2, a TLB with entries of each page size, and a page walker with a cache, whose reads
 //! go through the data cache. A directory with the holders of each line; misses cost by the distance to the line's home, more
-//! if another hart owns it. LRU in the caches, first in first out in TLB and walk cache. Instructions take one cycle.
+//! if another hart owns it. LRU in the caches and the walker's, first in first out in the TLB. Instructions take one cycle.
 //!
 //! # What is not
 //! Misses do not overlap, links and memory have no contention, DMA does not pass the caches, prefetching and
@@ -30,6 +30,7 @@ mod description;
 mod entry;
 mod fifo;
 mod hierarchy;
+mod lru;
 mod machine;
 mod marks;
 mod sets;

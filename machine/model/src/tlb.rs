@@ -2,13 +2,14 @@
 //!
 //! One TLB for instructions and data, fully associative, with entries of each page size. The walker has two smaller maps:
 //! tables that it has found (of both stages; those of a guest by machine address, so that a hit saves the G-stage walk as
-//! well), and translations of the G-stage. All forget their oldest entry.
+//! well), and translations of the G-stage. The TLB forgets its oldest entry, the walker what it used least recently.
 
 use alloc::vec::Vec;
 
 use crate::TlbShape;
 use crate::entry::{Entry, index};
 use crate::fifo::FifoMap;
+use crate::lru::LruMap;
 use crate::space::{Context, Owner, Space, SpaceId, Spaces};
 
 /// Direct-mapped recent translations, so that the map is asked seldom. Holds only what the TLB holds.
@@ -60,8 +61,8 @@ pub struct Fence {
 #[derive(Debug)]
 pub struct Tlb {
     entries: FifoMap,
-    walk: FifoMap,
-    guest: FifoMap,
+    walk: LruMap,
+    guest: LruMap,
     recent: Vec<(u64, u64)>,
     /// Whether entries of a size have been put in since the last flush of all.
     has_size: [bool; SIZES as usize],
@@ -73,8 +74,8 @@ impl Tlb {
     pub fn new(shape: TlbShape) -> Self {
         Self {
             entries: FifoMap::new(shape.entries),
-            walk: FifoMap::new(shape.walk_entries),
-            guest: FifoMap::new(shape.guest_entries),
+            walk: LruMap::new(shape.walk_entries),
+            guest: LruMap::new(shape.guest_entries),
             recent: alloc::vec![(NONE, 0); RECENT],
             has_size: [false; SIZES as usize],
             has_guest_size: [false; SIZES as usize],

@@ -2,7 +2,7 @@
 
 use alloc::boxed::Box;
 use alloc::vec::Vec;
-use core::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use core::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 
 use addr::{Gfn, Mfn, NodeId, PageSize, SpuId, VmId};
 use spin::mutex::{TicketMutex, TicketMutexGuard};
@@ -66,6 +66,8 @@ struct Node {
     memory: TicketMutex<NodeMemory>,
     /// Pages by [`PageState`].
     counts: [AtomicU64; PageState::COUNT],
+    /// Large blocks were taken since idle harts last had nothing to zero.
+    wants_zeroing: AtomicBool,
 }
 
 /// Free memory of all nodes, and the rows of what is not free.
@@ -82,6 +84,7 @@ impl Frames {
         let node = || Node {
             memory: TicketMutex::new(NodeMemory::new()),
             counts: [const { AtomicU64::new(0) }; PageState::COUNT],
+            wants_zeroing: AtomicBool::new(true),
         };
         Self { map, nodes: (0..count).map(|_| node()).collect::<Vec<_>>().into_boxed_slice() }
     }
@@ -271,7 +274,10 @@ impl Frames {
     /// Lets an idle hart zero up to `max_pages` pages of its node ahead. The lock is not held while zeroing.
     pub fn idle_step<M: MachineMemory>(&self, memory: &M, node: NodeId, max_pages: u64) -> IdleWork {
         let Some(part) = self.nodes.get(node.index()) else { return IdleWork::Nothing };
-        let Some(mut job) = part.memory.lock().begin_idle(&self.map) else { return IdleWork::Nothing };
+        let Some(mut job) = part.memory.lock().begin_idle(&self.map) else {
+            part.wants_zeroing.store(false, Relaxed);
+            return IdleWork::Nothing;
+        };
         let zeroed = match &mut job {
             IdleJob::Base(page) => {
                 memory.zero_pages(*page, 1);
@@ -286,6 +292,13 @@ impl Frames {
         };
         part.memory.lock().end_idle(&self.map, job);
         IdleWork::Zeroed(zeroed)
+    }
+
+    /// Has [`Frames::idle_step`] something to do for this node? A hint: large blocks were taken since it had not.
+    #[inline]
+    #[must_use]
+    pub fn wants_zeroing(&self, node: NodeId) -> bool {
+        self.nodes.get(node.index()).is_some_and(|part| part.wants_zeroing.load(Relaxed))
     }
 
     /// How many 2 MiB blocks of `node` idle harts keep zeroed (16 at first).
@@ -348,6 +361,9 @@ impl Frames {
         let (state, spu, back, references) = row_for(to)?;
         let part = self.nodes.get(node.index())?;
         let taken = part.memory.lock().take(&self.map, order, want_zeroed)?;
+        if order == MAX_ORDER {
+            part.wants_zeroing.store(true, Relaxed);
+        }
         taken.entry.set_used(state, order, spu, back, references);
         self.recount(node, PageState::Free, state, 1 << order);
         Some((Frame::new(taken.mfn, order, node), taken.is_zero))

@@ -150,8 +150,10 @@ fn zeroed_pages_are_zero_and_made_ahead() {
     }
     assert_eq!(frames.zeroed(node), (128, 3), "one block went into single pages");
     assert_eq!(steps, 128 + 3 * 32);
+    assert!(!frames.wants_zeroing(node));
     let large = frames.alloc_zeroed(&memory, node, MAX_ORDER, MONITOR).unwrap();
     assert!((0..512).all(|i| memory.is_zero(Mfn::new(large.mfn().raw() + i))));
+    assert!(frames.wants_zeroing(node), "it is made up for");
     let all: Vec<_> = core::iter::from_fn(|| frames.alloc_zeroed(&memory, node, 0, MONITOR)).collect();
     assert_eq!(all.len(), 2048 - 512, "what was set aside is given when nothing else is left");
     assert!(all.iter().all(|page| memory.is_zero(page.mfn())));

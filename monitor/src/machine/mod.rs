@@ -177,14 +177,15 @@ pub fn is_control_due() -> bool {
         || is_past(clock::next_alarm().min(merging::next_step()))
 }
 
-/// Does background work wait for this hart to rest? Then a guest that has nothing to do should leave it, though nobody else
-/// wants to run: in guest mode it would seem busy.
+/// Does background work wait for this hart to rest (memory to be zeroed ahead, a pass of merging)? Then a guest that has
+/// nothing to do should leave it, though nobody else wants to run: in guest mode it would seem busy.
 #[inline]
 #[must_use]
 pub fn wants_rest(hart: &Hart, now: u64) -> bool {
     /// A step that follows another one so soon belongs to work under way.
     const SOON_HZ: u64 = 100;
-    hart.is_control() && merging::next_step() <= now + capabilities().timebase_hz / SOON_HZ
+    memory::frames().wants_zeroing(hart.node)
+        || hart.is_control() && merging::next_step() <= now + capabilities().timebase_hz / SOON_HZ
 }
 
 /// Has this time come? `u64::MAX` never does.

@@ -3,6 +3,7 @@
 use super::{Vcpu, sbi};
 use crate::{
     hart::{Hart, HartTools},
+    machine::memory,
     vm::memory::{Access, Touch},
 };
 use addr::GuestPhysAddr;
@@ -102,6 +103,10 @@ fn touch(vcpu: &mut Vcpu, hart: &Hart, access: Access, gpa: GuestPhysAddr) -> Ne
     match vcpu.vm.touch(gpa, access, hart.node) {
         Touch::Mapped => {
             super::shared::add(&vcpu.shared.counters.faults, 1);
+            if memory::frames().wants_zeroing(hart.node) {
+                // What it took is made up for when it rests.
+                vcpu.leave_when_waiting();
+            }
             Next::Resume
         }
         Touch::Repeated => {

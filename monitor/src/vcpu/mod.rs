@@ -246,19 +246,25 @@ impl Vcpu {
         self.shared.set_loaded(false);
     }
 
-    /// The turn begins. `is_shared`: somebody else wants the hart, so WFI has to give it away.
-    pub fn begin_turn(&mut self, now: u64, is_shared: bool) {
+    /// The turn begins. `wants_rest`: somebody else wants the hart, or background work does, so WFI has to give it away.
+    pub fn begin_turn(&mut self, now: u64, wants_rest: bool) {
         let waited = now.saturating_sub(self.runnable_since);
         add(&self.shared.counters.wait_ticks, waited);
         self.shared.set_in_turn(true);
-        if is_shared {
-            self.context.hstatus |= hstatus::VTW;
+        if wants_rest {
+            self.leave_when_waiting();
         } else {
             self.context.hstatus &= !hstatus::VTW;
         }
         if waited != 0 {
             self.report_steal();
         }
+    }
+
+    /// It leaves the hart when it waits for an interrupt, in this turn.
+    #[inline]
+    pub fn leave_when_waiting(&mut self) {
+        self.context.hstatus |= hstatus::VTW;
     }
 
     /// The turn is over.
