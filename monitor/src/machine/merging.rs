@@ -9,7 +9,7 @@ use crate::vm::{
 use addr::{Gfn, Mfn, PAGES_PER_LARGE, VmId};
 use alloc::sync::Arc;
 use control::EventKind;
-use core::sync::atomic::{AtomicU64, Ordering};
+use core::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use merging::{Guest, Image, Merging, Proposal};
 use rv::csr;
 use spin::Mutex;
@@ -18,7 +18,7 @@ use spin::Mutex;
 const STEPS_HZ: u64 = 500;
 /// How long a step waits for a moment in which the control hart runs no guest. A guest that never rests is interrupted no
 /// more often.
-pub const PATIENCE_S: u64 = 1;
+const PATIENCE_S: u64 = 1;
 /// Blocks whose first words are looked at in one step.
 const LOOKS: usize = 32;
 /// Pages of a block that are searched for anything but zeroes in one step.
@@ -46,8 +46,17 @@ struct Work {
 }
 
 static WORK: Mutex<Work> = Mutex::new(Work { policy: Merging::new(), search: None, merged: 0, zeroes: 0 });
+/// Whether a pass is not finished.
+static UNDER_WAY: AtomicBool = AtomicBool::new(false);
 /// When the next step is due.
 static NEXT: AtomicU64 = AtomicU64::new(u64::MAX);
+/// When it is even if the control hart does not rest before.
+static LATEST: AtomicU64 = AtomicU64::new(u64::MAX);
+
+fn plan(next: u64) {
+    NEXT.store(next, Ordering::Relaxed);
+    LATEST.store(next.saturating_add(PATIENCE_S * super::capabilities().timebase_hz), Ordering::Relaxed);
+}
 
 /// A VM begins to run, loaded from `image`.
 pub fn began(vm: &Vm, image: Option<Image>) {
@@ -55,7 +64,7 @@ pub fn began(vm: &Vm, image: Option<Image>) {
     let guest = Guest { vm: vm.id, base: ram.base(), pages: ram.bytes() / addr::BASE_PAGE, image };
     let mut work = WORK.lock();
     work.policy.began(guest, csr::time::read(), super::capabilities().timebase_hz);
-    NEXT.store(work.policy.next_due(), Ordering::Relaxed);
+    plan(work.policy.next_due());
 }
 
 /// A VM's memory is about to go.
@@ -70,6 +79,20 @@ pub fn ended(vm: VmId) {
 #[must_use]
 pub fn next_step() -> u64 {
     NEXT.load(Ordering::Relaxed)
+}
+
+/// When there will be, if the control hart does not rest before.
+#[inline]
+#[must_use]
+pub fn latest_step() -> u64 {
+    LATEST.load(Ordering::Relaxed)
+}
+
+/// Is there work that goes on when the control hart rests?
+#[inline]
+#[must_use]
+pub fn is_under_way() -> bool {
+    UNDER_WAY.load(Ordering::Relaxed)
 }
 
 /// Is there something to do?
@@ -90,7 +113,8 @@ pub fn step() {
     work.step(now);
     let is_busy = work.search.is_some() || work.policy.next_due() <= now;
     let next = if is_busy { now + super::capabilities().timebase_hz / STEPS_HZ } else { work.policy.next_due() };
-    NEXT.store(next, Ordering::Relaxed);
+    UNDER_WAY.store(is_busy, Ordering::Relaxed);
+    plan(next);
 }
 
 impl Work {

@@ -140,8 +140,8 @@ pub fn next_tick(hart: &Hart, is_busy: bool) -> u64 {
         return csr::time::read();
     }
     let balance = if hart::balance::is_contended() { NEXT_BALANCE.load(Ordering::Relaxed) } else { u64::MAX };
-    let patience = if is_busy { merging::PATIENCE_S * capabilities().timebase_hz } else { 0 };
-    balance.min(clock::next_alarm()).min(merging::next_step().saturating_add(patience))
+    let merging = if is_busy { merging::latest_step() } else { merging::next_step() };
+    balance.min(clock::next_alarm()).min(merging)
 }
 
 static NEEDS_CONTROL: AtomicBool = AtomicBool::new(true);
@@ -177,15 +177,12 @@ pub fn is_control_due() -> bool {
         || is_past(clock::next_alarm().min(merging::next_step()))
 }
 
-/// Does background work wait for this hart to rest (memory to be zeroed ahead, a pass of merging)? Then a guest that has
-/// nothing to do should leave it, though nobody else wants to run: in guest mode it would seem busy.
+/// Does background work wait for this hart to rest? Then a guest that has nothing to do should leave it, though nobody else
+/// wants to run: in guest mode it would seem busy.
 #[inline]
 #[must_use]
-pub fn wants_rest(hart: &Hart, now: u64) -> bool {
-    /// A step that follows another one so soon belongs to work under way.
-    const SOON_HZ: u64 = 100;
-    memory::frames().wants_zeroing(hart.node)
-        || hart.is_control() && merging::next_step() <= now + capabilities().timebase_hz / SOON_HZ
+pub fn wants_rest(hart: &Hart) -> bool {
+    merging::is_under_way() && hart.is_control()
 }
 
 /// Has this time come? `u64::MAX` never does.
