@@ -121,6 +121,14 @@ pub enum SpecProblem {
     /// An overlay in the data that it lies over.
     #[error("the overlay cannot be on the disk or partition that it lies over")]
     OverlayOnItself,
+    /// A disk that takes its data from where an overlay is kept.
+    #[error("disk {disk:?} keeps overlays, so {other:?} cannot take its data from there, or the other way round")]
+    OverlayShown {
+        /// The overlay's disk.
+        disk: Name,
+        /// The other VM.
+        other: Name,
+    },
 }
 
 impl SpecError {
@@ -174,6 +182,10 @@ impl VmSpec {
         for (index, mine) in self.disks.iter().enumerate() {
             for (place, theirs) in other.disks.iter().enumerate() {
                 let is_same = core::ptr::eq(self, other) && index == place;
+                if !is_same && let Some(overlay) = mine.kept_on(theirs).or_else(|| theirs.kept_on(mine)) {
+                    let problem = SpecProblem::OverlayShown { disk: overlay.clone(), other: other.name.clone() };
+                    return Err(SpecError::new(format!("disks[{index}].source"), problem));
+                }
                 if !is_same && mine.clashes_with(theirs) {
                     let problem = SpecProblem::DiskShared { disk: mine.source.clone(), other: other.name.clone() };
                     return Err(SpecError::new(format!("disks[{index}].source"), problem));
@@ -195,17 +207,16 @@ impl DiskSpec {
     /// Whether the two name the same data and one of them would write it.
     #[must_use]
     pub fn clashes_with(&self, other: &Self) -> bool {
-        let shows = |disk: &Self| (disk.source.clone(), disk.partition.clone());
-        let overlaps = is_overlap(&shows(self), &shows(other));
+        let overlaps = is_overlap((&self.source, &self.partition), (&other.source, &other.partition));
         let is_written = self.mode == DiskMode::Persistent || other.mode == DiskMode::Persistent;
-        (overlaps && is_written) || self.keeps_on(&shows(other)) || other.keeps_on(&shows(self))
+        (overlaps && is_written) || self.kept_on(other).is_some() || other.kept_on(self).is_some()
     }
 
-    /// Is its overlay where a disk takes its data from?
-    fn keeps_on(&self, shown: &(Name, Option<String>)) -> bool {
-        self.overlay
-            .as_ref()
-            .is_some_and(|overlay| is_overlap(&(overlay.disk.clone(), overlay.partition.clone()), shown))
+    /// The disk of its overlay, if `other` takes its data from there.
+    fn kept_on(&self, other: &Self) -> Option<&Name> {
+        let overlay = self.overlay.as_ref()?;
+        let is_there = is_overlap((&overlay.disk, &overlay.partition), (&other.source, &other.partition));
+        is_there.then_some(&overlay.disk)
     }
 
     fn validate(&self) -> Result<(), SpecError> {
@@ -234,7 +245,7 @@ impl DiskSpec {
 }
 
 /// Do two disks or partitions have sectors in common?
-fn is_overlap(one: &(Name, Option<String>), other: &(Name, Option<String>)) -> bool {
+fn is_overlap(one: (&Name, &Option<String>), other: (&Name, &Option<String>)) -> bool {
     one.0 == other.0 && (one.1.is_none() || other.1.is_none() || one.1 == other.1)
 }
 

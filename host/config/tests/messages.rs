@@ -267,3 +267,33 @@ fn no_damage_makes_it_panic() {
         }
     }
 }
+
+#[test]
+fn overlays() {
+    let with = |text: &str| changed("{ source = \"debian\" }", &format!("{{ source = \"debian\", {text} }}"));
+    has_all(&with("overlay = \"data\""), &["overlay", "the machine has no disk \"data\""]);
+    has_all(&with("overlay = \"debian\""), &["the overlay cannot be on the disk or partition that it lies over"]);
+    has_all(&with("snapshot = \"golden\""), &["snapshot", "goes with an overlay", "say `overlay = ...`"]);
+    has_all(&with("overlay_partition = \"a\""), &["overlay_partition", "goes with an overlay"]);
+    has_all(&with("overlay = \"no name\""), &["overlay", "no name"]);
+    let wrong_mode = "mode = \"read-only\", overlay = \"debian\", overlay_partition = \"a\", partition = \"b\"";
+    has_all(&with(wrong_mode), &["an overlay is for a disk with mode copy-on-write"]);
+    // A store is written: its disk cannot refuse that, and nobody else takes data from it.
+    let two_disks = "file = \"debian.img\"\n\n[[disk]]\nname = \"data\"\nfile = \"data.img\"";
+    let good = GOOD.replacen("file = \"debian.img\"", two_disks, 1);
+    let kept = good.replacen("{ source = \"debian\" }", "{ source = \"debian\", overlay = \"data\" }", 1);
+    let dir = tempfile::tempdir().expect("a temporary directory");
+    let plan = load(dir.path(), &kept).unwrap_or_else(|error| panic!("{error:#}"));
+    let read_only: Vec<_> = plan.hardware.disks.iter().map(|disk| disk.read_only).collect();
+    assert_eq!(read_only, [true, false]);
+    let text = kept.replacen("file = \"data.img\"", "file = \"data.img\"\nread_only = true", 1);
+    has_all(&message(&text), &["read_only", "disk \"data\" keeps the overlay of a VM"]);
+    let text = kept.replacen("overlay = \"data\" }", "overlay = \"data\" }, { source = \"data\" }", 1);
+    has_all(&message(&text), &["disk \"data\" keeps overlays"]);
+}
+
+/// A message has all these parts.
+#[track_caller]
+fn has_all(message: &str, parts: &[&str]) {
+    assert!(parts.iter().all(|part| message.contains(part)), "{message}");
+}

@@ -69,7 +69,8 @@ fn a_partition_is_one_guests_own() {
     ok(machine.wait_text(&holder.name, "IDLE"));
     for mode in [DiskMode::Persistent, DiskMode::CopyOnWrite] {
         let refusal = start(&machine, &on_partition("second", "first", mode)).expect_err("two VMs have one partition");
-        assert!(refusal.contains("disk"), "it does not say which disk: {refusal}");
+        assert!(refusal.contains("disk \"disk\""), "it does not say which disk: {refusal}");
+        assert!(refusal.contains("VM \"holder\""), "it does not say who has it: {refusal}");
         let _ = machine.client().destroy_vm(&ok(name("second")));
     }
     let ended = ok(machine.run(&on_partition("other", "second", DiskMode::Persistent)));
