@@ -1,0 +1,108 @@
+//! A 2 MiB block that one machine page backs.
+
+use addr::NodeId;
+
+use crate::{History, Misses, NODES, Reason, Switches, Thresholds};
+
+/// What is known of a block, one page of which is hot.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct BlockFacts {
+    /// Where it is.
+    pub home: NodeId,
+    /// Misses of each node on all its pages.
+    pub misses: Misses,
+    /// Does a device use any of it?
+    pub is_pinned: bool,
+    /// Did a vCPU of its VM change nodes lately?
+    pub is_unsettled: bool,
+    /// How often the block was tried.
+    pub history: History,
+}
+
+/// What to do with a block.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum BlockProposal {
+    /// Nothing, with its pages either.
+    Leave(Reason),
+    /// Move all of it.
+    Migrate {
+        /// Where to.
+        to: NodeId,
+    },
+    /// Its pages have different users: let each find its place. That costs a table and TLB entries.
+    Split,
+}
+
+/// What to do with a block at tick `now`.
+#[must_use]
+pub fn decide_block(facts: &BlockFacts, now: u16, switches: Switches, thresholds: &Thresholds) -> BlockProposal {
+    if facts.home.index() >= NODES {
+        return BlockProposal::Leave(Reason::BadFacts);
+    }
+    if facts.is_pinned {
+        return BlockProposal::Leave(Reason::Pinned);
+    }
+    if facts.is_unsettled {
+        return BlockProposal::Leave(Reason::Unsettled);
+    }
+    if switches == Switches::NEITHER {
+        return BlockProposal::Leave(Reason::SwitchedOff);
+    }
+    let total: u64 = facts.misses.iter().map(|misses| u64::from(*misses)).sum();
+    if total < u64::from(thresholds.block_hot) {
+        return BlockProposal::Leave(Reason::Cold);
+    }
+    let dominates = |misses: u32| u64::from(misses) * 1000 >= total * u64::from(thresholds.dominant_permille);
+    let Some(user) = facts.misses.iter().position(|misses| dominates(*misses)) else { return BlockProposal::Split };
+    if user == facts.home.index() {
+        // Another node's pages are too few to give the block up for.
+        return BlockProposal::Leave(Reason::Local);
+    }
+    if !switches.migrate {
+        return BlockProposal::Leave(Reason::SwitchedOff);
+    }
+    if !facts.history.allows(now, thresholds) {
+        return BlockProposal::Leave(Reason::Tried);
+    }
+    BlockProposal::Migrate { to: NodeId(user as u8) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const T: Thresholds = Thresholds::for_misses();
+
+    fn facts(misses: &[u32]) -> BlockFacts {
+        let mut counts = [0; NODES];
+        counts[..misses.len()].copy_from_slice(misses);
+        let (home, history) = (NodeId(0), History::default());
+        BlockFacts { home, misses: counts, is_pinned: false, is_unsettled: false, history }
+    }
+
+    fn ask(facts: &BlockFacts) -> BlockProposal {
+        decide_block(facts, 0, Switches::BOTH, &T)
+    }
+
+    #[test]
+    fn a_block_of_one_user_goes_to_it() {
+        assert_eq!(ask(&facts(&[100, 900])), BlockProposal::Migrate { to: NodeId(1) });
+        assert_eq!(ask(&facts(&[101, 899])), BlockProposal::Split);
+        assert_eq!(ask(&facts(&[0, 255])), BlockProposal::Leave(Reason::Cold));
+        assert_eq!(ask(&facts(&[u32::MAX, 0])), BlockProposal::Leave(Reason::Local));
+        assert_eq!(ask(&facts(&[u32::MAX; 8])), BlockProposal::Split);
+    }
+
+    #[test]
+    fn what_speaks_against_it_is_named() {
+        let hot = facts(&[0, 900]);
+        let leave = |facts: BlockFacts, reason| assert_eq!(ask(&facts), BlockProposal::Leave(reason));
+        leave(BlockFacts { is_pinned: true, ..hot }, Reason::Pinned);
+        leave(BlockFacts { is_unsettled: true, ..hot }, Reason::Unsettled);
+        leave(BlockFacts { history: History { tries: 4, last: 0 }, ..hot }, Reason::Tried);
+        leave(BlockFacts { home: NodeId(9), ..hot }, Reason::BadFacts);
+        let readers = Switches { migrate: false, replicate: true };
+        assert_eq!(decide_block(&hot, 0, readers, &T), BlockProposal::Leave(Reason::SwitchedOff));
+        assert_eq!(decide_block(&facts(&[500, 500]), 0, readers, &T), BlockProposal::Split);
+    }
+}

@@ -1,0 +1,219 @@
+//! One page.
+
+use addr::NodeId;
+
+use crate::{History, Misses, NODES, Switches, Thresholds, others};
+
+/// What is known of a page that `by` misses on often.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct PageFacts {
+    /// The node that misses.
+    pub by: NodeId,
+    /// Where the page is (of a replicated one: the copy that was missed on).
+    pub home: NodeId,
+    /// Misses of each node since the counters began.
+    pub misses: Misses,
+    /// What it is.
+    pub backing: Backing,
+    /// Whether it is written.
+    pub writes: Writes,
+    /// Does a device use it?
+    pub is_pinned: bool,
+    /// Did a vCPU of its VM change nodes so lately that misses tell of where it was?
+    pub is_unsettled: bool,
+    /// How often it was tried.
+    pub history: History,
+}
+
+/// What backs a guest page.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Backing {
+    /// A page of the VM's own.
+    Private,
+    /// A page that others have too.
+    Shared,
+    /// Copies of a page: bit `n` for node `n`, the first copy's node not included.
+    Replicated {
+        /// The nodes.
+        nodes: u8,
+    },
+}
+
+/// What is known of writes to a page.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Writes {
+    /// Nobody has looked.
+    Unknown,
+    /// None since somebody looked.
+    None,
+    /// Some.
+    Seen,
+}
+
+/// What to do with a page.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Proposal {
+    /// Nothing.
+    Leave(Reason),
+    /// Move it.
+    Migrate {
+        /// Where to.
+        to: NodeId,
+        /// Why.
+        reason: Reason,
+    },
+    /// Find out whether it is written, and ask again then.
+    Watch,
+    /// Make a copy.
+    Replicate {
+        /// For whom.
+        on: NodeId,
+        /// Why.
+        reason: Reason,
+    },
+    /// One copy is enough.
+    Collapse(Reason),
+}
+
+/// Why, or why not.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum Reason {
+    /// One node uses it.
+    OneUser,
+    /// Several nodes read it.
+    Readers,
+    /// It is where it is used.
+    Local,
+    /// Too few misses.
+    Cold,
+    /// Several nodes use it and some write it.
+    WriteShared,
+    /// Other VMs or the disk cache have it too.
+    Shared,
+    /// A device uses it.
+    Pinned,
+    /// It was tried too often.
+    Tried,
+    /// A vCPU has just changed nodes.
+    Unsettled,
+    /// The VM is not to have it.
+    SwitchedOff,
+    /// A fact that makes no sense.
+    BadFacts,
+}
+
+/// What to do with a page at tick `now`.
+#[must_use]
+pub fn decide(facts: &PageFacts, now: u16, switches: Switches, thresholds: &Thresholds) -> Proposal {
+    use Proposal::{Collapse, Leave, Migrate, Replicate, Watch};
+    let by = facts.by;
+    if by.index() >= NODES || facts.home.index() >= NODES {
+        return Leave(Reason::BadFacts);
+    }
+    if let Backing::Replicated { .. } = facts.backing
+        && !switches.replicate
+    {
+        return Collapse(Reason::SwitchedOff);
+    }
+    if by == facts.home {
+        return Leave(Reason::Local);
+    }
+    if facts.misses[by.index()] < thresholds.hot {
+        return Leave(Reason::Cold);
+    }
+    if facts.is_pinned {
+        return Leave(Reason::Pinned);
+    }
+    if facts.is_unsettled {
+        return Leave(Reason::Unsettled);
+    }
+    if !facts.history.allows(now, thresholds) {
+        return Leave(Reason::Tried);
+    }
+    let is_used_elsewhere = others(&facts.misses, by).any(|misses| misses > thresholds.sharing);
+    match facts.backing {
+        Backing::Shared => Leave(Reason::Shared),
+        Backing::Replicated { nodes } if nodes & 1 << by.index() != 0 => Leave(Reason::Local),
+        Backing::Replicated { .. } => Replicate { on: by, reason: Reason::Readers },
+        Backing::Private if !is_used_elsewhere && switches.migrate => Migrate { to: by, reason: Reason::OneUser },
+        Backing::Private if !is_used_elsewhere || !switches.replicate => Leave(Reason::SwitchedOff),
+        Backing::Private => match facts.writes {
+            Writes::Unknown => Watch,
+            Writes::None => Replicate { on: by, reason: Reason::Readers },
+            Writes::Seen => Leave(Reason::WriteShared),
+        },
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const T: Thresholds = Thresholds::for_misses();
+
+    fn hot(by: u8, misses: &[u32]) -> PageFacts {
+        let mut counts = [0; NODES];
+        counts[..misses.len()].copy_from_slice(misses);
+        PageFacts {
+            by: NodeId(by),
+            home: NodeId(0),
+            misses: counts,
+            backing: Backing::Private,
+            writes: Writes::Unknown,
+            is_pinned: false,
+            is_unsettled: false,
+            history: History::default(),
+        }
+    }
+
+    fn ask(facts: &PageFacts) -> Proposal {
+        decide(facts, 1000, Switches::BOTH, &T)
+    }
+
+    #[test]
+    fn a_page_of_one_user_goes_to_it() {
+        let migrate = Proposal::Migrate { to: NodeId(2), reason: Reason::OneUser };
+        assert_eq!(ask(&hot(2, &[32, 0, 128])), migrate);
+        assert_eq!(ask(&PageFacts { writes: Writes::Seen, ..hot(2, &[0, 0, 500]) }), migrate, "writes do not matter");
+        assert_eq!(ask(&hot(2, &[0, 0, 127])), Proposal::Leave(Reason::Cold));
+        assert_eq!(ask(&hot(0, &[900])), Proposal::Leave(Reason::Local));
+    }
+
+    #[test]
+    fn a_page_of_several_is_watched_then_replicated_or_left() {
+        let facts = hot(1, &[33, 128]);
+        assert_eq!(ask(&facts), Proposal::Watch);
+        let replicate = Proposal::Replicate { on: NodeId(1), reason: Reason::Readers };
+        assert_eq!(ask(&PageFacts { writes: Writes::None, ..facts }), replicate);
+        assert_eq!(ask(&PageFacts { writes: Writes::Seen, ..facts }), Proposal::Leave(Reason::WriteShared));
+        let copies = Backing::Replicated { nodes: 0b100 };
+        assert_eq!(ask(&PageFacts { backing: copies, ..facts }), replicate);
+        let there = Backing::Replicated { nodes: 0b10 };
+        assert_eq!(ask(&PageFacts { backing: there, ..facts }), Proposal::Leave(Reason::Local));
+    }
+
+    #[test]
+    fn what_speaks_against_it_is_named() {
+        let facts = hot(1, &[0, 500]);
+        let leave = |facts: PageFacts, reason| assert_eq!(ask(&facts), Proposal::Leave(reason));
+        leave(PageFacts { is_pinned: true, ..facts }, Reason::Pinned);
+        leave(PageFacts { is_unsettled: true, ..facts }, Reason::Unsettled);
+        leave(PageFacts { backing: Backing::Shared, ..facts }, Reason::Shared);
+        leave(PageFacts { history: History { tries: T.max_tries, last: 999 }, ..facts }, Reason::Tried);
+        leave(PageFacts { by: NodeId(200), ..facts }, Reason::BadFacts);
+        leave(PageFacts { home: NodeId(8), ..facts }, Reason::BadFacts);
+    }
+
+    #[test]
+    fn a_vm_has_what_it_asks_for() {
+        let only = |migrate, replicate| Switches { migrate, replicate };
+        let (one, several) = (hot(1, &[0, 500]), hot(1, &[500, 500]));
+        let off = Proposal::Leave(Reason::SwitchedOff);
+        assert_eq!(decide(&one, 0, only(false, true), &T), off);
+        assert_eq!(decide(&several, 0, only(true, false), &T), off);
+        assert_eq!(decide(&several, 0, only(false, true), &T), Proposal::Watch);
+        assert_eq!(decide(&one, 0, Switches::NEITHER, &T), off);
+        let copies = PageFacts { backing: Backing::Replicated { nodes: 2 }, ..several };
+        assert_eq!(decide(&copies, 0, only(true, false), &T), Proposal::Collapse(Reason::SwitchedOff));
+    }
+}
