@@ -6,6 +6,9 @@ use crate::entry::{NO_OWNER, unpack_owner};
 use crate::links::{Link, Links, NIL};
 use crate::{MachineMemory, MemMapEntry, PageOwner};
 
+/// A row without a chain.
+pub(crate) const NO_CHAIN: u32 = NIL;
+
 /// What came of a new reference.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Attached {

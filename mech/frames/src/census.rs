@@ -29,6 +29,8 @@ pub struct VmPages {
     pub private: u64,
     /// Guest pages of it that shared pages back.
     pub shared: u64,
+    /// Replicas of its own pages.
+    pub replicas: u64,
     /// Page tables and the like.
     pub monitor: u64,
     /// Waiting for a shootdown.
@@ -87,7 +89,8 @@ impl Frames {
                 PageState::Private => found.private += pages,
                 PageState::Monitor => found.monitor += pages,
                 PageState::Dying => found.dying += pages,
-                PageState::Shared | PageState::Replica => {
+                PageState::Replica => found.replicas += pages,
+                PageState::Shared => {
                     self.for_each_owner(memory, mfn, |owner| found.shared += u64::from(owner.vm == vm));
                 }
                 PageState::Bad | PageState::Free | PageState::Lent => {}

@@ -51,6 +51,15 @@ pub enum PageUse {
         /// Who is charged.
         spu: SpuId,
     },
+    /// A read-only copy of the page that backs `gfn` of `vm`, for the readers of another node.
+    Replica {
+        /// The VM.
+        vm: VmId,
+        /// Its guest page.
+        gfn: Gfn,
+        /// Who is charged.
+        spu: SpuId,
+    },
     /// To be shared read-only (disk cache): the taker holds the first reference, nobody maps it yet.
     Shared,
 }
@@ -79,15 +88,16 @@ pub struct PageInfo {
     pub references: u32,
     /// Who is charged.
     pub spu: SpuId,
-    /// How often its contents were moved between nodes (saturating).
+    /// How often a better place was tried for it lately ([`MemMapEntry::history`]).
     pub moves: u8,
 }
 
 /// One row: 24 bytes per machine page.
 ///
-/// - `meta`: state 0..4, order 4..8, pooled 8, node 16..24, moves 24..32, SPU 32..48, tick of the last move 48..64;
+/// - `meta`: state 0..4, order 4..8, pooled 8, node 16..24, SPU 32..48; of the placement history the moves 24..32 and the
+///   tick 48..64;
 /// - `back`: VM 48..64, guest page 0..48; in a free block's row the previous block of its list;
-/// - `link`: references 0..32, chain of further back-maps 32..64; in a free or dying block's row the next block.
+/// - `link`: references 0..32, chain of further back-maps or replicas 32..64; in a free or dying block's row the next block.
 ///
 /// Only the row of a block's first page counts; the others are stale until the block is split.
 #[derive(Debug)]
@@ -256,17 +266,20 @@ impl MemMapEntry {
         self.link.store(u64::from(references) | u64::from(chain) << 32, Relaxed);
     }
 
-    /// Notes that the contents came here from another node at `tick` (a coarse clock of the placement policy).
-    pub fn note_move(&self, moves_before: u8, tick: u16) {
+    /// Remembers what the placement policy wants to know of the page later: how often it was tried, and the tick (a coarse
+    /// clock of its own) that it counts from. The page is the caller's VM's, whose lock it holds.
+    #[inline]
+    pub fn set_history(&self, moves: u8, tick: u16) {
         let kept = self.meta.load(Relaxed) & (((1 << MOVES_SHIFT) - 1) | (0xffff << SPU_SHIFT));
-        let moves = u64::from(moves_before.saturating_add(1));
-        self.meta.store(kept | moves << MOVES_SHIFT | u64::from(tick) << TICK_SHIFT, Relaxed);
+        self.meta.store(kept | u64::from(moves) << MOVES_SHIFT | u64::from(tick) << TICK_SHIFT, Relaxed);
     }
 
-    /// The tick given to [`MemMapEntry::note_move`] last.
+    /// What was remembered: moves and tick.
     #[must_use]
-    pub fn last_move_tick(&self) -> u16 {
-        (self.meta.load(Relaxed) >> TICK_SHIFT) as u16
+    #[inline]
+    pub fn history(&self) -> (u8, u16) {
+        let meta = self.meta.load(Relaxed);
+        ((meta >> MOVES_SHIFT) as u8, (meta >> TICK_SHIFT) as u16)
     }
 
     /// The row read out, for the page `index` pages into its block.

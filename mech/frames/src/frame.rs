@@ -100,6 +100,16 @@ impl Frame<Dirty> {
         Ok(Frame::new(self.mfn, self.order, self.node))
     }
 
+    /// Overwrites `pages` of its pages from page `at` on with those from `source`; the part beyond it is ignored. For large
+    /// blocks, which are filled in steps: [`Frame::overwritten`] tells when all is done.
+    pub fn fill_some(&mut self, memory: &impl MachineMemory, source: Mfn, at: u64, pages: u64) {
+        for page in at..at.saturating_add(pages).min(self.pages()) {
+            if let Some(from) = source.checked_add(page) {
+                memory.copy_page(from, Mfn::new(self.mfn.raw() + page));
+            }
+        }
+    }
+
     /// The caller has overwritten all of it itself (a device's DMA of exactly this many bytes, say).
     pub fn overwritten(self, bytes: u64) -> Result<Frame<Clean>, Self> {
         if bytes == self.pages() * BASE_PAGE { Ok(Frame::new(self.mfn, self.order, self.node)) } else { Err(self) }

@@ -415,6 +415,7 @@ fn row_for(to: PageUse) -> Option<(PageState, SpuId, u64, u32)> {
             (PageState::Monitor, SpuId(0), pack_owner(PageOwner { vm, gfn: Gfn::new(0) })?, 1)
         }
         PageUse::Private { vm, gfn, spu } => (PageState::Private, spu, pack_owner(PageOwner { vm, gfn })?, 1),
+        PageUse::Replica { vm, gfn, spu } => (PageState::Replica, spu, pack_owner(PageOwner { vm, gfn })?, 1),
         PageUse::Shared => (PageState::Shared, SpuId(0), NO_OWNER, 1),
     })
 }

@@ -9,6 +9,7 @@
 //!   one step.
 //! - [`Frame`]: a frame *in motion*, a linear value that knows whether it was [`Clean`]ed. At rest a frame is a row of
 //!   the memmap.
+//! - Replicas: [`Frames::attach_replica`], [`Frames::replica_on`], [`Frames::drop_replicas`].
 //! - [`DyingList`], [`PendingShootdown`], [`FreeableList`]: frames that left their tables come back to the allocator
 //!   only along this road, behind a [`tlb::ShootdownToken`]. So do references to shared pages.
 //! - [`Pool`]: all that a VM's fault path needs to get pages: allocator, memory, nodes in order of preference.
@@ -47,6 +48,7 @@ mod memory;
 mod node;
 mod plan;
 mod pool;
+mod replica;
 mod shared;
 #[cfg(any(test, feature = "testing"))]
 pub mod testing;

@@ -39,6 +39,20 @@ impl<M: MachineMemory> Pool<'_, M> {
         self.nodes.iter().find_map(|&node| self.frames.alloc(node, 0, to))
     }
 
+    /// A page for a copy of what backs `gfn`, on the first of the nodes or not at all: elsewhere it would be of no use.
+    #[must_use]
+    pub fn replica_to_fill(&self, gfn: Gfn) -> Option<Frame<Dirty>> {
+        let to = PageUse::Replica { vm: self.vm, gfn, spu: self.spu };
+        self.frames.alloc(*self.nodes.first()?, 0, to)
+    }
+
+    /// A 2 MiB block to back the one of `gfn` with contents from elsewhere, on the first of the nodes or not at all.
+    #[must_use]
+    pub fn block_to_fill(&self, gfn: Gfn) -> Option<Frame<Dirty>> {
+        let to = PageUse::Private { vm: self.vm, gfn: gfn.large_base(), spu: self.spu };
+        self.frames.alloc(*self.nodes.first()?, MAX_ORDER, to)
+    }
+
     /// A zeroed page for the VM's tables.
     pub fn table(&self) -> Option<Frame<Clean>> {
         self.table_block(0)

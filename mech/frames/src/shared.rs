@@ -8,8 +8,8 @@
 
 use addr::{Gfn, Mfn, NodeId, SpuId};
 
-use crate::backmap::Attached;
-use crate::entry::{NO_OWNER, pack_owner};
+use crate::backmap::{Attached, NO_CHAIN};
+use crate::entry::{NO_OWNER, pack_owner, unpack_owner};
 use crate::frames::wrong_state;
 use crate::node::NodeMemory;
 use crate::{DyingList, FrameError, Frames, MachineMemory, MemMapEntry, PageOwner, PageState};
@@ -59,7 +59,8 @@ impl Frames {
         entry: &MemMapEntry,
         back: u64,
     ) -> Result<NodeId, FrameError> {
-        let was_private = entry.is(PageState::Private, 0);
+        // The chain of a private page is one of replicas.
+        let was_private = entry.is(PageState::Private, 0) && entry.references().1 == NO_CHAIN;
         if !was_private && !entry.is(PageState::Shared, 0) {
             return Err(wrong_state(mfn, entry));
         }
@@ -177,10 +178,13 @@ impl Frames {
         let Some(head) = self.map().block_of(mfn) else { return };
         let entry = self.map().known(head);
         let node = self.lock_of(entry);
-        if matches!(entry.state(), PageState::Private | PageState::Shared | PageState::Replica) {
-            let advance = mfn.raw() - head.raw();
-            let chains = &node.chains;
-            chains.for_each(memory, entry, |o| see(PageOwner { vm: o.vm, gfn: Gfn::new(o.gfn.raw() + advance) }));
+        let advance = mfn.raw() - head.raw();
+        let mut tell = |o: PageOwner| see(PageOwner { vm: o.vm, gfn: Gfn::new(o.gfn.raw() + advance) });
+        match entry.state() {
+            PageState::Shared => node.chains.for_each(memory, entry, tell),
+            // Their chain, if they have one, is of replicas.
+            PageState::Private | PageState::Replica => unpack_owner(entry.back()).into_iter().for_each(&mut tell),
+            _ => {}
         }
     }
 

@@ -340,9 +340,9 @@ fn history_survives_until_the_page_is_freed() {
     let (_, frames) = small_machine(&[2]);
     let page = frames.alloc(NodeId(0), 0, private(1)).unwrap().settle();
     let entry = frames.map().entry(page).unwrap();
-    entry.note_move(254, 9);
+    entry.set_history(255, 9);
     let info = frames.map().info(page).unwrap();
-    assert_eq!((info.moves, entry.last_move_tick(), info.spu, info.node), (255, 9, SpuId(3), NodeId(0)));
+    assert_eq!((info.moves, entry.history().1, info.spu, info.node), (255, 9, SpuId(3), NodeId(0)));
     assert_eq!((info.state, info.owner), (PageState::Private, Some(owner(1))));
 }
 

@@ -21,6 +21,7 @@ pub struct PmapCounts {
 struct OnNode {
     all: u64,
     shared: u64,
+    replicas: u64,
 }
 
 impl PmapCounts {
@@ -46,6 +47,12 @@ impl PmapCounts {
     #[must_use]
     pub fn shared_on(&self, node: NodeId) -> u64 {
         self.by_node.get(node.index()).map_or(0, |count| count.shared)
+    }
+
+    /// Replicas on this node of pages whose master is elsewhere.
+    #[must_use]
+    pub fn replicas_on(&self, node: NodeId) -> u64 {
+        self.by_node.get(node.index()).map_or(0, |count| count.replicas)
     }
 
     /// Blocks backed by one 2 MiB page.
@@ -109,6 +116,15 @@ impl PmapCounts {
         }
         if let Some(count) = self.by_node.get_mut(node.index()) {
             count.all += 1;
+        }
+    }
+
+    pub(crate) fn change_replicas(&mut self, node: NodeId, by: i64) {
+        if self.by_node.len() <= node.index() {
+            self.add_node(node);
+        }
+        if let Some(count) = self.by_node.get_mut(node.index()) {
+            count.replicas = count.replicas.saturating_add_signed(by);
         }
     }
 

@@ -10,6 +10,8 @@
 //! - [`Pmap`]: the table. A 2 MiB block is either of one state (absent, or one private 2 MiB page) or has a table of 512
 //!   eight-byte entries in one machine page of the VM's node. So a VM of 256 MiB takes 1 KiB, and 512 KiB at worst.
 //! - [`Glance`]: the quick answer for the fault path; [`Pmap::populate_vacant`] goes with it.
+//! - [`Pmap::watch`], [`Pmap::migrate`], [`Pmap::replicate`], [`Pmap::collapse_replicas`]: pages find their place; [`Pmap::page_for`]
+//!   is the copy of a node.
 //! - [`Mapping`]: what a lookup finds: the largest leaf that may be installed, and its [`Rights`].
 //!
 //! # What it refuses
@@ -32,6 +34,7 @@ mod counts;
 mod glance;
 mod life;
 mod mapping;
+mod place;
 mod pmap;
 mod release;
 mod share;

@@ -126,9 +126,7 @@ impl Pmap {
             }
             Err(why) => return Err(why),
         };
-        if let Some(mfn) = actions.detach {
-            pool.frames.drop_mapping(dying, mfn, 0, self.owner(at))?;
-        }
+        self.detach(pool, at, actions, dying)?;
         done.pages += 1;
         done.paged_out += u64::from(actions.free_slot.is_some());
         self.drop_empty_table(pool.frames, at)

@@ -1,11 +1,11 @@
-//! Pages in common, and pages that move: single pages only.
+//! Pages in common: single pages only.
 
 use addr::{Gfn, Mfn, PAGES_PER_LARGE, PageSize};
 use frames::{Clean, Dirty, DyingList, Frame, MachineMemory, Pool};
 
 use crate::pmap::slot_addr;
 use crate::slot::Slot;
-use crate::{Actions, Event, PageState, Pmap, PmapError, PopulateError, step};
+use crate::{Actions, Event, Pmap, PmapError, PopulateError, step};
 
 /// What came of [`Pmap::share_quickly`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -159,31 +159,7 @@ impl Pmap {
         self.replace(pool, gfn, copy, dying, |copy| Event::BreakSharing { copy }).map_err(|e| give_back(pool, e))
     }
 
-    /// The contents behind `gfn` move to `to`, which was allocated for it. The page is watched, and the caller has waited for
-    /// *that* shootdown before, or the guest could still write the old page while it is copied. The new page may be written
-    /// when the shootdown of the old one has ended: [`Pmap::note_write`].
-    ///
-    /// # Errors
-    /// With the new frame back in the allocator: if the page is not a private single one, or a device is using it.
-    pub fn migrate<M: MachineMemory>(
-        &mut self,
-        pool: &Pool<'_, M>,
-        gfn: Gfn,
-        to: Frame<Dirty>,
-        dying: &mut DyingList,
-    ) -> Result<Actions, PmapError> {
-        let source = match self.lookup(pool.memory, gfn)?.state {
-            PageState::Private { mfn, .. } => mfn,
-            other => {
-                pool.frames.free(to);
-                return Err(PmapError::Refused(crate::Refused::Impossible { state: other.kind() }));
-            }
-        };
-        let copy = copied(pool, to, source)?;
-        self.replace(pool, gfn, copy, dying, |to| Event::Migrate { to }).map_err(|e| give_back(pool, e))
-    }
-
-    fn replace<M: MachineMemory>(
+    pub(crate) fn replace<M: MachineMemory>(
         &mut self,
         pool: &Pool<'_, M>,
         gfn: Gfn,
@@ -203,13 +179,19 @@ impl Pmap {
         Ok(actions)
     }
 
-    fn detach<M: MachineMemory>(
+    /// Lets go of what the actions say: the replicas first, which are found through the master.
+    pub(crate) fn detach<M: MachineMemory>(
         &mut self,
         pool: &Pool<'_, M>,
         gfn: Gfn,
         actions: Actions,
         dying: &mut DyingList,
     ) -> Result<(), PmapError> {
+        if actions.detach_replicas
+            && let Some(master) = actions.detach
+        {
+            self.drop_replicas(pool, gfn, master, dying)?;
+        }
         if let Some(old) = actions.detach {
             pool.frames.drop_mapping(dying, old, 0, self.owner(gfn))?;
         }
@@ -217,14 +199,18 @@ impl Pmap {
     }
 }
 
-fn copied<M: MachineMemory>(pool: &Pool<'_, M>, frame: Frame<Dirty>, source: Mfn) -> Result<Frame<Clean>, PmapError> {
+pub(crate) fn copied<M: MachineMemory>(
+    pool: &Pool<'_, M>,
+    frame: Frame<Dirty>,
+    source: Mfn,
+) -> Result<Frame<Clean>, PmapError> {
     frame.copy_from(pool.memory, source).map_err(|frame| {
         pool.frames.free(frame);
         PmapError::Memmap(frames::FrameError::NoSuchPage(source))
     })
 }
 
-fn give_back<M: MachineMemory>(pool: &Pool<'_, M>, failed: PopulateError) -> PmapError {
+pub(crate) fn give_back<M: MachineMemory>(pool: &Pool<'_, M>, failed: PopulateError) -> PmapError {
     pool.frames.free(failed.frame);
     failed.error
 }
