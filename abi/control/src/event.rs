@@ -200,6 +200,66 @@ pub enum EventKind {
         /// Whether it was removed.
         removed: bool,
     },
+    /// Pages of a VM found a better place.
+    PagesPlaced {
+        /// What happened to them.
+        action: PlacementAction,
+        /// How many (4 KiB).
+        pages: u64,
+        /// The node that they went to, or that the one copy is on.
+        node: NodeId,
+        /// Why.
+        reason: PlacementReason,
+    },
+    /// A hot page of a VM stays where it is. Each reason is told once in a VM's life.
+    PlacementRefused {
+        /// Why.
+        reason: PlacementReason,
+    },
+}
+
+/// What placement does to pages.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub enum PlacementAction {
+    /// They moved.
+    Migrated,
+    /// A whole 2 MiB block moved.
+    MigratedBlock,
+    /// They have a copy on one more node.
+    Replicated,
+    /// They have one copy only again.
+    Collapsed,
+    /// Their 2 MiB block was split, so that they can go different ways.
+    Split,
+}
+
+/// Why a page moves, is replicated, or stays.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub enum PlacementReason {
+    /// One node uses it.
+    OneUser,
+    /// Several nodes read it.
+    Readers,
+    /// The pages of a block have different users.
+    SeveralUsers,
+    /// Its users are on several nodes, and some write it.
+    WriteShared,
+    /// It was written.
+    Written,
+    /// Other VMs or the disk cache have it too.
+    Shared,
+    /// A device uses it.
+    Pinned,
+    /// It was tried too often.
+    Tried,
+    /// A vCPU has just changed nodes.
+    Unsettled,
+    /// The node has no memory for it.
+    NoMemory,
+    /// It was written, or changed in another way, while it was about to move.
+    Raced,
+    /// The VM is not to have it.
+    SwitchedOff,
 }
 
 /// Why a page was not shared.

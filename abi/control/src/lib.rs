@@ -54,7 +54,7 @@ pub use boot::{
 };
 pub use check::{SpecError, SpecProblem};
 pub use error::ControlError;
-pub use event::{Event, EventKind, MigrationReason, SharingRefusal, VmLabel};
+pub use event::{Event, EventKind, MigrationReason, PlacementAction, PlacementReason, SharingRefusal, VmLabel};
 pub use exit::{ExitCause, ExitCounts, ExitRecord, ExitTrace};
 pub use frame::{Decoder, EncodeError, FrameError, HEADER_LEN, MAGIC, MAX_DATA, MAX_PAYLOAD, encode};
 pub use machine::{
@@ -69,10 +69,11 @@ pub use name::{Label, LabelError, MAX_LABEL, MAX_NAME, Name, NameError};
 pub use spec::{
     BadMac, Boot, DEFAULT_MTU, DEFAULT_WEIGHT, DiskMode, DiskSpec, GUEST_AGENT_PORT, Interrupts, MAX_CMDLINE,
     MAX_DISK_NAME, MAX_MEMORY_MIB, MAX_NODES, MAX_PORTS, MAX_VCPUS, MAX_WEIGHT, MIN_MEMORY_MIB, MIN_MTU, MacAddress,
-    NetSpec, OnCrash, OverlaySpec, Pages, VIRTIO_SLOTS, VmSpec,
+    NetSpec, OnCrash, OverlaySpec, Pages, Placement, VIRTIO_SLOTS, VmSpec,
 };
 pub use stats::{
-    DiskStats, HartStats, MachineStats, MonitorMemory, MonitorMemoryKind, NodeStats, VcpuState, VcpuStats, VmStats,
+    DiskStats, HartStats, MachineStats, MonitorMemory, MonitorMemoryKind, NodeStats, PlacementStats, VcpuState,
+    VcpuStats, VmStats,
 };
 pub use vm::{StopReason, VmMemory, VmState, VmSummary};
 pub use volume::{StoreInfo, VolumeInfo};

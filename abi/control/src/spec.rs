@@ -73,6 +73,8 @@ pub struct VmSpec {
     pub on_crash: OnCrash,
     /// Its share of contended harts relative to others, 1 to [`MAX_WEIGHT`]; [`DEFAULT_WEIGHT`] is usual.
     pub weight: u16,
+    /// What becomes of its pages on a machine of several nodes.
+    pub placement: Placement,
 }
 
 impl VmSpec {
@@ -96,6 +98,7 @@ impl VmSpec {
             autostart: true,
             on_crash: OnCrash::Stop,
             weight: DEFAULT_WEIGHT,
+            placement: Placement::Dynamic,
         }
     }
 
@@ -248,6 +251,19 @@ pub enum Pages {
     Large,
     /// 4 KiB only: for experiments.
     Base,
+}
+
+/// What becomes of a VM's pages on a machine of several nodes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Placement {
+    /// They migrate to the node that uses them, and are replicated for several that read them.
+    Dynamic,
+    /// They migrate only.
+    Migrate,
+    /// They are replicated only.
+    Replicate,
+    /// They stay where they were first touched.
+    FirstTouch,
 }
 
 /// What happens when a guest fails.

@@ -167,6 +167,27 @@ pub struct VmStats {
     pub pages_merged: u64,
     /// Pages that were nothing but zeroes, and came back.
     pub zero_pages_returned: u64,
+    /// What became of its pages by placement.
+    pub placement: PlacementStats,
+}
+
+/// What became of a VM's pages on a machine of several nodes.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct PlacementStats {
+    /// Pages (4 KiB) that migrated to another node; those of whole blocks are not among them.
+    pub migrated_pages: u64,
+    /// 2 MiB blocks that migrated.
+    pub migrated_blocks: u64,
+    /// Replicas made.
+    pub replicated_pages: u64,
+    /// Replicated pages that became one again, by a write or for another reason.
+    pub collapsed_pages: u64,
+    /// Pages that were watched for writes before they may be replicated.
+    pub watched_pages: u64,
+    /// 2 MiB blocks that were split because their pages have different users.
+    pub split_blocks: u64,
+    /// Hot pages that were left where they are, and proposals that could not be carried out.
+    pub refused: u64,
 }
 
 /// Counters of one vCPU.

@@ -5,7 +5,7 @@ use std::rc::Rc;
 
 use control::{
     Boot, DEFAULT_MTU, DiskMode, DiskSpec, Interrupts, Label, MacAddress, Name, NetSpec, OnCrash, OverlaySpec, Pages,
-    VmSpec,
+    Placement, VmSpec,
 };
 use toml::de::DeTable;
 
@@ -283,6 +283,13 @@ impl VmReader<'_, '_> {
         set(&mut spec.sharing, section.boolean("sharing"));
         set(&mut spec.pages, section.choice("pages", &[("large", Pages::Large), ("base", Pages::Base)]));
         set(&mut spec.on_crash, section.choice("on_crash", &[("stop", OnCrash::Stop), ("reset", OnCrash::Reset)]));
+        let placements = [
+            ("dynamic", Placement::Dynamic),
+            ("migrate", Placement::Migrate),
+            ("replicate", Placement::Replicate),
+            ("first-touch", Placement::FirstTouch),
+        ];
+        set(&mut spec.placement, section.choice("placement", &placements));
         if let Some(ports) = section.strings("ports") {
             spec.ports = ports.iter().filter_map(|port| self.port(port)).collect();
         }

@@ -17,6 +17,7 @@
 //! | `disk_times` | disks in the machine model's time, under Linux on the bare machine |
 //! | `machines` | the largest machine, uneven ones, holes in memory |
 //! | `counters` | miss counters as a device, and nonsense in their place |
+//! | `places` | pages that migrate and get replicas, on a modelled machine of two nodes |
 //! | `faults` | hardware that fails, seen from HS-mode and from a guest, at random moments |
 //! | `linux` | Debian's kernel to user space, on all shapes; overcommitted |
 //! | `loads` | workloads on the bare machine, in a VM and under KVM, with the known results |

@@ -11,16 +11,6 @@ use crate::slot::Block;
 use crate::{Actions, Event, Mapping, PageState, Pmap, PmapError, PopulateError, Refused, StateKind, step};
 
 impl Pmap {
-    /// A write to this private page (or large page) is to be noticed from now on: what moves it, or copies it, begins so. The
-    /// caller weakens the leaves; in force when the shootdown of that has ended. Returns what is watched.
-    ///
-    /// # Errors
-    /// If it is not private.
-    pub fn watch<M: MachineMemory>(&mut self, pool: &Pool<'_, M>, gfn: Gfn) -> Result<Mapping, PmapError> {
-        self.advance(pool.frames, pool.memory, gfn, Event::Watch)?;
-        self.lookup(pool.memory, gfn)
-    }
-
     /// The contents behind `gfn` move to `to`, which was allocated for it. The page is watched, and the caller has waited for
     /// *that* shootdown before, or the guest could still write the old page while it is copied. The new page may be written
     /// when the shootdown of the old one has ended: [`Pmap::note_write`].

@@ -5,7 +5,7 @@ use frames::{Clean, Dirty, DyingList, Frame, MachineMemory, Pool};
 
 use crate::pmap::slot_addr;
 use crate::slot::Slot;
-use crate::{Actions, Event, Pmap, PmapError, PopulateError, step};
+use crate::{Actions, Event, PageState, Pmap, PmapError, PopulateError, step};
 
 /// What came of [`Pmap::share_quickly`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

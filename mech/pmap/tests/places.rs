@@ -191,7 +191,11 @@ impl<'a> Bench<'a> {
             Op::Touch { page, node, large } => self.touch(at(page), node, large),
             Op::Watch { page } => {
                 let may = matches!(self.state(at(page)), PageState::Private { .. });
-                assert_eq!(self.pmap.watch(&pool, at(page)).is_ok(), may);
+                let watched = match self.size(at(page)) {
+                    PageSize::Base => self.pmap.watch(&pool, at(page)),
+                    PageSize::Large => self.pmap.watch_large(&pool, at(page)),
+                };
+                assert_eq!(watched.is_ok(), may);
             }
             Op::Write { page } => self.write(at(page)),
             Op::Migrate { page, node } => self.migrate(at(page), node),

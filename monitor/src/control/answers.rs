@@ -203,7 +203,7 @@ pub(super) fn vm_stats(name: &Name) -> Result<Reply, ControlError> {
     let mut registry = registry::lock();
     let record = registry.find(name)?;
     let life = record.life.as_ref();
-    let Totals { traffic, pages_returned, pages_shared, pages_merged: (pages_merged, zero_pages_returned) } =
+    let Totals { traffic, pages_returned, pages_shared, pages_merged: (pages_merged, zero_pages_returned), placement } =
         record.totals();
     let (pages_mapped, pages_unshared) = pages_shared;
     Ok(Reply::VmStats(VmStats {
@@ -221,6 +221,7 @@ pub(super) fn vm_stats(name: &Name) -> Result<Reply, ControlError> {
         pages_unshared,
         pages_merged,
         zero_pages_returned,
+        placement,
     }))
 }
 

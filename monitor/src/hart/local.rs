@@ -130,6 +130,9 @@ impl HartLocal {
         super::add(&vcpu.shared.counters.migrations, 1);
         let kind = EventKind::VcpuMigrated { vcpu: vcpu.index, from: hart.cpu, to, reason };
         crate::trace::record(Some(entity.vm), kind);
+        if target.node != hart.node {
+            vcpu.vm.note_node_change(csr::time::read());
+        }
         vcpu.shared.set_cpu(to);
         target.send(Message::Adopt(vcpu));
     }

@@ -1,6 +1,9 @@
 //! What harts tell each other.
 
-use crate::{machine::node_box::NodeBox, vcpu::Vcpu};
+use crate::{
+    machine::{locality::Job, node_box::NodeBox},
+    vcpu::Vcpu,
+};
 use addr::{CpuIndex, VmId};
 use control::MigrationReason;
 use sched::Entity;
@@ -21,4 +24,6 @@ pub enum Message {
     },
     /// Drop the vCPUs of this VM: it is being torn down.
     Release(VmId),
+    /// Move or copy pages.
+    Place(Job),
 }

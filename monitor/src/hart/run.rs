@@ -84,6 +84,7 @@ fn deliver(hart: &Hart, local: &mut HartLocal, message: Message) {
         }
         Message::HandOver { entity, to, reason } => local.hand_over(hart, entity, to, reason),
         Message::Release(vm) => local.release_vm(vm),
+        Message::Place(job) => job.perform(),
     }
 }
 

@@ -8,6 +8,7 @@ pub mod entropy;
 pub mod gateway;
 pub mod heap;
 pub mod irq;
+pub mod locality;
 pub mod logging;
 pub mod memory;
 pub mod merging;
@@ -141,7 +142,7 @@ pub fn next_tick(hart: &Hart, is_busy: bool) -> u64 {
     }
     let balance = if hart::balance::is_contended() { NEXT_BALANCE.load(Ordering::Relaxed) } else { u64::MAX };
     let merging = if is_busy { merging::latest_step() } else { merging::next_step() };
-    balance.min(clock::next_alarm()).min(merging)
+    balance.min(clock::next_alarm()).min(merging).min(locality::next_look())
 }
 
 static NEEDS_CONTROL: AtomicBool = AtomicBool::new(true);
@@ -174,7 +175,7 @@ pub fn device_interrupt(hart: &Hart, source: InterruptSource) {
 pub fn is_control_due() -> bool {
     NEEDS_CONTROL.load(Ordering::Relaxed)
         || is_balancing_due()
-        || is_past(clock::next_alarm().min(merging::next_step()))
+        || is_past(clock::next_alarm().min(merging::next_step()).min(locality::next_look()))
 }
 
 /// Does background work wait for this hart to rest? Then a guest that has nothing to do should leave it, though nobody else
@@ -196,7 +197,7 @@ fn is_balancing_due() -> bool {
     hart::balance::is_contended() && csr::time::read() >= NEXT_BALANCE.load(Ordering::Relaxed)
 }
 
-/// The control hart's duties, one bounded step each: the control port, the lives of VMs, balancing.
+/// The control hart's duties, one bounded step each: the control port, the lives of VMs, hot pages, balancing.
 pub fn control_step() {
     if NEEDS_CONTROL.swap(false, Ordering::SeqCst) {
         let mut server = SERVER.lock();
@@ -209,6 +210,7 @@ pub fn control_step() {
     }
     clock::step();
     merging::step();
+    locality::step();
     if is_balancing_due() {
         hart::balance::step(&registry::lock());
         NEXT_BALANCE

@@ -107,6 +107,7 @@ pub fn build(
             ending: Mutex::new(None),
             console,
             has_imsic,
+            node_change_at: core::sync::atomic::AtomicU64::new(0),
         }
     });
     if let Some(topology) = &topology {

@@ -3,12 +3,16 @@
 //! One lock guards pmap and tables of a VM. It is never held while waiting for other harts: what must wait for a
 //! shootdown leaves the lock as a [`PendingShootdown`] first.
 
+mod block;
 mod door;
 mod fault;
 mod merge;
+mod place;
 mod share;
 
+pub use block::BlockStep;
 pub use merge::{Watched, is_zero, merge};
+pub use place::PlacedCounts;
 
 use crate::machine::{
     self,
@@ -66,6 +70,7 @@ pub struct GuestRam {
     /// Pages that came back and are in no event yet.
     untold: AtomicU64,
     sharing: share::Counters,
+    placing: place::Counters,
 }
 
 struct Inner {
@@ -77,6 +82,12 @@ struct Inner {
     last_replaced: TlbGeneration,
     /// Writes to watched pages so far: what was watched and is still the same has not been written meanwhile.
     watched_writes: u64,
+    /// The shootdown of the last page that is watched: copies are not made before it has ended.
+    last_watched: TlbGeneration,
+    /// Pages that a hart is moving at this moment: whoever wants to write one tries again until it is there.
+    held: Vec<Gfn>,
+    /// A block on its way to another node.
+    moving: Option<block::BlockMove>,
     teardown_at: Option<Gfn>,
 }
 
@@ -156,12 +167,16 @@ impl GuestRam {
                 replaced: DyingList::new(),
                 last_replaced: TlbGeneration::NONE,
                 watched_writes: 0,
+                last_watched: TlbGeneration::NONE,
+                held: Vec::new(),
+                moving: None,
                 teardown_at: Some(base),
             }),
             tlb: ShootdownTracker::new(crate::hart::all().len()),
             returned: AtomicU64::new(0),
             untold: AtomicU64::new(0),
             sharing: share::Counters::default(),
+            placing: place::Counters::default(),
         })
     }
 
@@ -250,6 +265,7 @@ impl GuestRam {
         let pool = self.pool(nearest(NodeId(0)));
         let mut inner = self.inner.lock();
         let mut dying = core::mem::take(&mut inner.replaced);
+        inner.forget_block_move();
         let more = match inner.teardown_at {
             Some(at) => {
                 let end = self.base.raw() + self.pages;
@@ -300,6 +316,7 @@ impl GuestRam {
                     large_pages,
                     private_pages: own - large_pages,
                     shared_pages: on_node - own,
+                    replica_pages: counts.replicas_on(node),
                     table_pages: inner.tables.get(node.index()).map_or(0, NodeTable::pages),
                     // Where they lie is not counted: on the nodes of those who touched first.
                     monitor_pages: if node == NodeId(0) { counts.table_pages() } else { 0 },

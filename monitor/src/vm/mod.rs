@@ -19,7 +19,7 @@ use addr::{GuestPhysAddr, NodeId, VmId};
 use alloc::{boxed::Box, sync::Arc, vec::Vec};
 use console::Console;
 use control::{EventKind, StopReason, VmMemory, VmSpec};
-use core::sync::atomic::{AtomicU8, AtomicU32, Ordering};
+use core::sync::atomic::{AtomicU8, AtomicU32, AtomicU64, Ordering};
 use memory::GuestRam;
 use platform::Platform;
 use spin::Mutex;
@@ -57,6 +57,8 @@ pub struct Vm {
     ending: Mutex<Option<Ending>>,
     console: Arc<Mutex<Console>>,
     has_imsic: bool,
+    /// When one of its vCPUs went to another node last.
+    node_change_at: AtomicU64,
 }
 
 impl Vm {
@@ -159,6 +161,23 @@ impl Vm {
         if self.owned_vcpus.fetch_sub(1, Ordering::SeqCst) == 1 {
             crate::machine::wake_control();
         }
+    }
+
+    /// A hart is about to do something for it that is no vCPU; [`Vm::vcpu_released`] when it is done. Only by the hart
+    /// that lets VMs end, of one that does not.
+    pub fn hold(&self) {
+        self.owned_vcpus.fetch_add(1, Ordering::SeqCst);
+    }
+
+    /// One of its vCPUs goes to another node.
+    pub fn note_node_change(&self, now: u64) {
+        self.node_change_at.store(now, Ordering::Relaxed);
+    }
+
+    /// When one did so last; 0: never.
+    #[must_use]
+    pub fn node_change_at(&self) -> u64 {
+        self.node_change_at.load(Ordering::Relaxed)
     }
 
     /// As many vCPUs are about to be given to harts.

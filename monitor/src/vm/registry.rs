@@ -54,6 +54,8 @@ pub struct Totals {
     pub pages_shared: (u64, u64),
     /// Pages merged with equal ones of other VMs, and pages of zeroes that went back.
     pub pages_merged: (u64, u64),
+    /// What placement did.
+    pub placement: control::PlacementStats,
 }
 
 impl Totals {
@@ -64,6 +66,7 @@ impl Totals {
             pages_returned: memory.pages_returned(),
             pages_shared: memory.pages_shared(),
             pages_merged: memory.pages_merged(),
+            placement: memory.pages_placed(),
         }
     }
 }
@@ -339,7 +342,7 @@ impl Record {
     fn finish(&mut self, ending: Ending) {
         let lost = crate::machine::memory::frames().vm_pages(&crate::machine::memory::DirectMemory, self.id);
         if !lost.is_empty() {
-            let pages = lost.private + lost.shared + lost.monitor + lost.dying;
+            let pages = lost.private + lost.replicas + lost.shared + lost.monitor + lost.dying;
             log::error!("VM {} lost {pages} pages: {lost:?}", self.spec.name);
             crate::trace::record(Some(self.id), EventKind::PagesLost { pages });
         }

@@ -48,8 +48,11 @@ pub fn decide_block(facts: &BlockFacts, now: u16, switches: Switches, thresholds
     if switches == Switches::NEITHER {
         return BlockProposal::Leave(Reason::SwitchedOff);
     }
+    if !facts.history.allows(now, thresholds) {
+        return BlockProposal::Leave(Reason::Tried);
+    }
     let total: u64 = facts.misses.iter().map(|misses| u64::from(*misses)).sum();
-    if total < u64::from(thresholds.block_hot) {
+    if total < u64::from(thresholds.hot) {
         return BlockProposal::Leave(Reason::Cold);
     }
     let dominates = |misses: u32| u64::from(misses) * 1000 >= total * u64::from(thresholds.dominant_permille);
@@ -61,8 +64,8 @@ pub fn decide_block(facts: &BlockFacts, now: u16, switches: Switches, thresholds
     if !switches.migrate {
         return BlockProposal::Leave(Reason::SwitchedOff);
     }
-    if !facts.history.allows(now, thresholds) {
-        return BlockProposal::Leave(Reason::Tried);
+    if total < u64::from(thresholds.block_hot) {
+        return BlockProposal::Split;
     }
     BlockProposal::Migrate { to: NodeId(user as u8) }
 }
@@ -86,16 +89,18 @@ mod tests {
 
     #[test]
     fn a_block_of_one_user_goes_to_it() {
-        assert_eq!(ask(&facts(&[100, 900])), BlockProposal::Migrate { to: NodeId(1) });
-        assert_eq!(ask(&facts(&[101, 899])), BlockProposal::Split);
-        assert_eq!(ask(&facts(&[0, 255])), BlockProposal::Leave(Reason::Cold));
+        assert_eq!(ask(&facts(&[1000, 9000])), BlockProposal::Migrate { to: NodeId(1) });
+        assert_eq!(ask(&facts(&[1010, 8990])), BlockProposal::Split);
+        assert_eq!(ask(&facts(&[0, 8191])), BlockProposal::Split, "too little for all of it");
+        assert_eq!(ask(&facts(&[0, 63])), BlockProposal::Leave(Reason::Cold));
+        assert_eq!(ask(&facts(&[])), BlockProposal::Leave(Reason::Cold));
         assert_eq!(ask(&facts(&[u32::MAX, 0])), BlockProposal::Leave(Reason::Local));
         assert_eq!(ask(&facts(&[u32::MAX; 8])), BlockProposal::Split);
     }
 
     #[test]
     fn what_speaks_against_it_is_named() {
-        let hot = facts(&[0, 900]);
+        let hot = facts(&[0, 9000]);
         let leave = |facts: BlockFacts, reason| assert_eq!(ask(&facts), BlockProposal::Leave(reason));
         leave(BlockFacts { is_pinned: true, ..hot }, Reason::Pinned);
         leave(BlockFacts { is_unsettled: true, ..hot }, Reason::Unsettled);
@@ -103,6 +108,6 @@ mod tests {
         leave(BlockFacts { home: NodeId(9), ..hot }, Reason::BadFacts);
         let readers = Switches { migrate: false, replicate: true };
         assert_eq!(decide_block(&hot, 0, readers, &T), BlockProposal::Leave(Reason::SwitchedOff));
-        assert_eq!(decide_block(&facts(&[500, 500]), 0, readers, &T), BlockProposal::Split);
+        assert_eq!(decide_block(&facts(&[5000, 5000]), 0, readers, &T), BlockProposal::Split);
     }
 }

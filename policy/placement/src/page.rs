@@ -173,15 +173,15 @@ mod tests {
     #[test]
     fn a_page_of_one_user_goes_to_it() {
         let migrate = Proposal::Migrate { to: NodeId(2), reason: Reason::OneUser };
-        assert_eq!(ask(&hot(2, &[32, 0, 128])), migrate);
+        assert_eq!(ask(&hot(2, &[16, 0, 64])), migrate);
         assert_eq!(ask(&PageFacts { writes: Writes::Seen, ..hot(2, &[0, 0, 500]) }), migrate, "writes do not matter");
-        assert_eq!(ask(&hot(2, &[0, 0, 127])), Proposal::Leave(Reason::Cold));
+        assert_eq!(ask(&hot(2, &[0, 0, 63])), Proposal::Leave(Reason::Cold));
         assert_eq!(ask(&hot(0, &[900])), Proposal::Leave(Reason::Local));
     }
 
     #[test]
     fn a_page_of_several_is_watched_then_replicated_or_left() {
-        let facts = hot(1, &[33, 128]);
+        let facts = hot(1, &[17, 64]);
         assert_eq!(ask(&facts), Proposal::Watch);
         let replicate = Proposal::Replicate { on: NodeId(1), reason: Reason::Readers };
         assert_eq!(ask(&PageFacts { writes: Writes::None, ..facts }), replicate);

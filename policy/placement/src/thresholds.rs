@@ -21,8 +21,8 @@ impl Switches {
 /// The scheme is that of Verghese, Devine, Gupta and Rosenblum ("Operating System Support for Improving Data Locality on
 /// CC-NUMA Compute Servers", 1996), which Disco names as its policy: a trigger, a sharing threshold of a quarter of it,
 /// counters that begin anew after an interval. Disco gives no numbers, but says that its cheaper moves let it be more
-/// aggressive. Departure: their migrate threshold of one move per interval is a [`History`](crate::History) here, so that the bound holds over
-/// intervals too.
+/// aggressive than they were; so are ours (their trigger was 128 misses). Departure: their bound of moves per interval is a
+/// [`History`](crate::History) here, so that it holds over intervals, too.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Thresholds {
     /// Misses of one node within an interval that make a page hot.
@@ -31,7 +31,8 @@ pub struct Thresholds {
     pub sharing: u32,
     /// Of a 2 MiB block's misses, thousandths that one node must have for the block to move as a whole.
     pub dominant_permille: u32,
-    /// Least misses on a block, of all nodes together, that say anything about it.
+    /// Misses on a 2 MiB block, of all nodes together, that make it worth to move as a whole. With fewer, only its hot
+    /// pages move.
     pub block_hot: u32,
     /// Tries (moves, replications, attempts that a write ended) of a page that has not been tried lately.
     pub max_tries: u8,
@@ -40,11 +41,12 @@ pub struct Thresholds {
 }
 
 impl Thresholds {
-    /// For counters of misses. A miss to another node costs some 600 ns more than a local one (FLASH), a move about 40 us
-    /// for the copy and 10 us for the rest: 128 misses in an interval pay for it if the next interval is like this one.
+    /// For counters of misses that begin anew four times a second. On FLASH a miss to another node costs 600 ns more than a
+    /// local one, a move 40 us for the copy and some for the rest: 64 misses pay for it if the next interval is like this
+    /// one. A block of 512 pages pays with 8192 misses, if the next four or five are: it keeps its large leaf.
     #[must_use]
     pub const fn for_misses() -> Self {
-        Self { hot: 128, sharing: 32, dominant_permille: 900, block_hot: 256, max_tries: 4, forgive_ticks: 20 }
+        Self { hot: 64, sharing: 16, dominant_permille: 900, block_hot: 8192, max_tries: 4, forgive_ticks: 8 }
     }
 
     /// For samples: each look finds a page used by a node, or not. Three looks that found the page used by a node say as

@@ -156,10 +156,12 @@ fn interval() -> impl Strategy<Value = Interval> {
 }
 
 proptest! {
+    #![proptest_config(ProptestConfig::with_cases(64))]
+
     /// Nobody makes a page move more often than its history allows, whatever they do.
     #[test]
     fn tries_are_bounded(
-        intervals in prop::collection::vec(interval(), 0..400),
+        intervals in prop::collection::vec(interval(), 0..200),
         max_tries in 1u8..6,
         forgive_ticks in 1u16..50,
     ) {

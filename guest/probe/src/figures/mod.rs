@@ -12,6 +12,7 @@ pub mod block;
 pub mod clock;
 mod messages;
 mod model;
+mod places;
 mod sharing;
 mod work;
 
@@ -39,6 +40,7 @@ const FIGURES: &[(&str, Figure)] = &[
     ("touch", work::touch),
     ("idle", work::idle),
     ("spin", work::spin),
+    ("places", places::places),
     ("model_latency", model::latency),
     ("model_caches", model::caches),
     ("model_tlb", model::tlb),

@@ -8,7 +8,7 @@ use machine::{Client, ClientError};
 use super::Context;
 use crate::args::Stats;
 use crate::failure::Failure;
-use crate::model::{ExitsView, MachineView, Sample, VmView};
+use crate::model::{ExitsView, MachineView, PlacementView, Sample, VmView};
 use crate::output::{Table, units};
 
 pub fn run(context: &Context, args: &Stats) -> Result<(), Failure> {
@@ -52,7 +52,7 @@ fn print(context: &Context, view: &MachineView, vms: &[&VmView], is_all: bool) -
             monitor_table(view),
         ]);
     }
-    tables.extend([vm_table(vms), vcpu_table(vms), exit_table(view, vms, is_all)]);
+    tables.extend([vm_table(vms), placement_table(vms), vcpu_table(vms), exit_table(view, vms, is_all)]);
     let mut is_first = true;
     for table in tables.iter().filter(|table| !table.is_empty()) {
         if !std::mem::take(&mut is_first) {
@@ -229,6 +229,30 @@ fn vm_table(vms: &[&VmView]) -> Table {
             units::bytes(counters.unshared_bytes).into(),
             units::bytes(counters.merged_bytes).into(),
             units::bytes(counters.zero_bytes).into(),
+        ]);
+    }
+    table
+}
+
+/// What placement did, for VMs that it did anything for.
+fn placement_table(vms: &[&VmView]) -> Table {
+    let mut table =
+        Table::new(&["VM", ">MIGRATED", ">BLOCKS", ">REPLICATED", ">COLLAPSED", ">WATCHED", ">SPLIT", ">STAYED"]);
+    for vm in vms {
+        let Some(counters) = &vm.counters else { continue };
+        let placement = &counters.placement;
+        if *placement == PlacementView::default() {
+            continue;
+        }
+        table.row([
+            vm.name.clone().into(),
+            units::bytes(placement.migrated_bytes).into(),
+            units::count(placement.migrated_blocks).into(),
+            units::bytes(placement.replicated_bytes).into(),
+            units::bytes(placement.collapsed_bytes).into(),
+            units::count(placement.watched_pages).into(),
+            units::count(placement.split_blocks).into(),
+            units::count(placement.refused).into(),
         ]);
     }
     table

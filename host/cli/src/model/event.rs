@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 
 use addr::VmId;
-use control::{Event, EventKind, MigrationReason, SharingRefusal, StopReason};
+use control::{Event, EventKind, MigrationReason, PlacementAction, PlacementReason, SharingRefusal, StopReason};
 use serde::Serialize;
 use serde_json::{Map, Value, json};
 
@@ -115,6 +115,12 @@ fn text(kind: &EventKind) -> String {
         }
         EventKind::VolumeChanged { store, name, removed: true } => format!("{name} removed from store {store}"),
         EventKind::VolumeChanged { store, name, removed: false } => format!("snapshot {name} made in store {store}"),
+        EventKind::PagesPlaced { action, pages: count, node, reason } => {
+            format!("{} {}: {}", pages(*count), action_text(*action, node.0), placement_text(*reason))
+        }
+        EventKind::PlacementRefused { reason } => {
+            format!("a hot page stays where it is: {}", placement_text(*reason))
+        }
     }
 }
 
@@ -177,6 +183,14 @@ fn describe(kind: &EventKind) -> (&'static str, Tone, Value) {
         EventKind::VolumeChanged { store, name, removed } => {
             ("volume-changed", Tone::Plain, json!({"store": store, "name": name, "removed": removed}))
         }
+        EventKind::PagesPlaced { action, pages, node, reason } => {
+            let (action, reason) = (action_label(*action), placement_label(*reason));
+            let details = json!({"action": action, "pages": pages, "node": node.0, "reason": reason});
+            ("pages-placed", Tone::Plain, details)
+        }
+        EventKind::PlacementRefused { reason } => {
+            ("placement-refused", Tone::Plain, json!({"reason": placement_label(*reason)}))
+        }
     }
 }
 
@@ -217,6 +231,60 @@ const fn migration_text(reason: MigrationReason) -> &'static str {
         MigrationReason::Balance => "queues were uneven",
         MigrationReason::Wake => "it woke up there",
         MigrationReason::HartLost => "its hart went away",
+    }
+}
+
+const fn action_label(action: PlacementAction) -> &'static str {
+    match action {
+        PlacementAction::Migrated => "migrated",
+        PlacementAction::MigratedBlock => "migrated-block",
+        PlacementAction::Replicated => "replicated",
+        PlacementAction::Collapsed => "collapsed",
+        PlacementAction::Split => "split",
+    }
+}
+
+fn action_text(action: PlacementAction, node: u8) -> String {
+    match action {
+        PlacementAction::Migrated => format!("migrated to node {node}"),
+        PlacementAction::MigratedBlock => format!("migrated to node {node} as a block"),
+        PlacementAction::Replicated => format!("replicated on node {node}"),
+        PlacementAction::Collapsed => format!("have one copy again, on node {node}"),
+        PlacementAction::Split => format!("split, a block of node {node}"),
+    }
+}
+
+const fn placement_label(reason: PlacementReason) -> &'static str {
+    match reason {
+        PlacementReason::OneUser => "one-user",
+        PlacementReason::Readers => "readers",
+        PlacementReason::SeveralUsers => "several-users",
+        PlacementReason::WriteShared => "write-shared",
+        PlacementReason::Written => "written",
+        PlacementReason::Shared => "shared",
+        PlacementReason::Pinned => "pinned",
+        PlacementReason::Tried => "tried",
+        PlacementReason::Unsettled => "unsettled",
+        PlacementReason::NoMemory => "no-memory",
+        PlacementReason::Raced => "raced",
+        PlacementReason::SwitchedOff => "switched-off",
+    }
+}
+
+const fn placement_text(reason: PlacementReason) -> &'static str {
+    match reason {
+        PlacementReason::OneUser => "only this node uses them",
+        PlacementReason::Readers => "several nodes read them",
+        PlacementReason::SeveralUsers => "they have different users",
+        PlacementReason::WriteShared => "several nodes use it and some write it",
+        PlacementReason::Written => "one was written",
+        PlacementReason::Shared => "other VMs or the disk cache have it too",
+        PlacementReason::Pinned => "a device uses it",
+        PlacementReason::Tried => "it was tried too often",
+        PlacementReason::Unsettled => "a vCPU has just changed nodes",
+        PlacementReason::NoMemory => "the node has no memory for it",
+        PlacementReason::Raced => "it was written, or changed, on the way",
+        PlacementReason::SwitchedOff => "the VM is not to have it",
     }
 }
 

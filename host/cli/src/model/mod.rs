@@ -20,7 +20,7 @@ pub use hart::{HartView, Load};
 pub use machine::{InfoView, MachineView, NodeView};
 pub use sample::Sample;
 pub use trace::{VcpuTraceView, cause_label};
-pub use vm::{VcpuRates, VcpuView, VmView};
+pub use vm::{PlacementView, VcpuRates, VcpuView, VmView};
 
 /// Bytes of a page, as the protocol counts pages.
 pub const PAGE: u64 = addr::BASE_PAGE;

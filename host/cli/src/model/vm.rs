@@ -1,6 +1,6 @@
 //! VMs and vCPUs.
 
-use control::{StopReason, VcpuState, VcpuStats, VmMemory, VmStats, VmSummary};
+use control::{PlacementStats, StopReason, VcpuState, VcpuStats, VmMemory, VmStats, VmSummary};
 use serde::Serialize;
 
 use super::{ExitsView, PAGE, Sample, seconds, share};
@@ -66,10 +66,46 @@ pub struct VmCountersView {
     pub merged_bytes: u64,
     /// Bytes of blocks that were nothing but zeroes, and came back.
     pub zero_bytes: u64,
+    /// What became of its pages by placement.
+    pub placement: PlacementView,
     /// Its vCPUs.
     pub vcpus: Vec<VcpuView>,
     /// What it did between two looks.
     pub rates: Option<VmRates>,
+}
+
+/// What became of a VM's pages on a machine of several nodes.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct PlacementView {
+    /// Bytes of 4 KiB pages that migrated to another node.
+    pub migrated_bytes: u64,
+    /// 2 MiB blocks that migrated.
+    pub migrated_blocks: u64,
+    /// Bytes of replicas made.
+    pub replicated_bytes: u64,
+    /// Bytes of replicated pages that became one again.
+    pub collapsed_bytes: u64,
+    /// Pages that were watched for writes.
+    pub watched_pages: u64,
+    /// 2 MiB blocks that were split.
+    pub split_blocks: u64,
+    /// Hot pages that stayed where they are.
+    pub refused: u64,
+}
+
+impl From<&PlacementStats> for PlacementView {
+    fn from(stats: &PlacementStats) -> Self {
+        let bytes = |pages: u64| pages.saturating_mul(PAGE);
+        Self {
+            migrated_bytes: bytes(stats.migrated_pages),
+            migrated_blocks: stats.migrated_blocks,
+            replicated_bytes: bytes(stats.replicated_pages),
+            collapsed_bytes: bytes(stats.collapsed_pages),
+            watched_pages: stats.watched_pages,
+            split_blocks: stats.split_blocks,
+            refused: stats.refused,
+        }
+    }
 }
 
 /// What a VM did between two looks.
@@ -219,6 +255,7 @@ impl VmCountersView {
             unshared_bytes: now.pages_unshared.saturating_mul(PAGE),
             merged_bytes: now.pages_merged.saturating_mul(PAGE),
             zero_bytes: now.zero_pages_returned.saturating_mul(PAGE),
+            placement: PlacementView::from(&now.placement),
             rates: earlier.map(|earlier| VmRates::between(now, earlier, passed, &vcpus, hz)),
             vcpus,
         }

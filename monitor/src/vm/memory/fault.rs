@@ -49,7 +49,7 @@ impl GuestRam {
         if access == Access::Write && mapping.is_read_only() {
             return self.break_for_guest(inner, pool, gfn, node);
         }
-        let Some(mfn) = mapping.state.mfn() else { return Touch::OutOfMemory };
+        let Some(mfn) = inner.pmap.page_for(pool.frames, &mapping, node) else { return Touch::OutOfMemory };
         let rights = match mapping.rights() {
             Rights::ReadWrite => PteFlags::RWX,
             Rights::Read | Rights::None => PteFlags::RX,

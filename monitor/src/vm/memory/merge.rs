@@ -118,9 +118,16 @@ impl GuestRam {
                 inner.exchange_leaves(&pool, gfn, own, PteFlags::RX, None);
             }
         }
-        let mut inner = self.settle(inner, DyingList::new());
+        let token = self.tlb.retire();
+        let watched = token.generation();
+        inner.last_watched = watched;
+        drop(inner);
+        self.finish(PendingShootdown::new(token, DyingList::new()));
+        let mut inner = self.inner.lock();
         let (mut dying, mut merged) = (DyingList::new(), 0);
-        for ((theirs, own), gfn) in wanted() {
+        // Somebody who moves pages may have watched one of these anew, after a write. They are looked at again some time.
+        let is_settled = inner.last_watched == watched || self.tlb.all_passed(inner.last_watched);
+        for ((theirs, own), gfn) in wanted().filter(|_| is_settled) {
             let state = inner.pmap.lookup(&DirectMemory, gfn).map(|mapping| mapping.state);
             let is_still = match state {
                 Ok(PageState::Private { mfn, watched: true, .. } | PageState::Shared { mfn, .. }) => mfn == own,
@@ -177,7 +184,11 @@ impl GuestRam {
         for table in &mut inner.tables {
             table.weaken(&DirectMemory, first, PAGES_PER_LARGE, PteFlags::RX);
         }
-        let inner = self.settle(inner, DyingList::new());
+        let token = self.tlb.retire();
+        inner.last_watched = token.generation();
+        drop(inner);
+        self.finish(PendingShootdown::new(token, DyingList::new()));
+        let inner = self.inner.lock();
         Some(Watched { page, writes: inner.watched_writes })
     }
 

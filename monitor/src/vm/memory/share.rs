@@ -12,7 +12,7 @@ use control::{EventKind, SharingRefusal};
 use core::sync::atomic::{AtomicU8, AtomicU64, Ordering};
 use device::PageMap;
 use frames::{DyingList, FrameError, PendingShootdown, Pool};
-use pmap::{LeafChange, PageState, PmapError, Refused, Swap};
+use pmap::{LeafChange, Mapping, PageState, PmapError, Refused, Rights, Swap};
 use rv_pte::PteFlags;
 use spin::MutexGuard;
 
@@ -140,13 +140,17 @@ impl GuestRam {
         gfn: Gfn,
         node: NodeId,
     ) -> Touch {
+        if inner.is_held(gfn) {
+            // It is on its way, and can be written when it is there. Whoever moves it does bounded work; a block is
+            // moved on by whoever waits for it.
+            drop(inner);
+            self.help_block_move(gfn);
+            return Touch::Mapped;
+        }
         match self.make_writable(&mut inner, pool, gfn) {
-            Break::Writable(page, PageSize::Large) => {
-                let Some(table) = inner.tables.get_mut(node.index()) else { return Touch::OutOfMemory };
-                let outcome = table.install(pool, gfn.large_base(), page, PageSize::Large, PteFlags::RWX);
-                self.mend(inner, pool, gfn, outcome)
-            }
-            Break::Writable(page, PageSize::Base) => {
+            Break::Writable(mapping) if mapping.size == PageSize::Large => self.strengthen(inner, pool, &mapping, node),
+            Break::Writable(mapping) => {
+                let Some(page) = mapping.machine_page(gfn) else { return Touch::OutOfMemory };
                 // A leaf that allows more than before needs no shootdown: the others fault once more.
                 inner.exchange_leaves(pool, gfn, page, PteFlags::RWX, Some(node));
                 Touch::Repeated
@@ -161,32 +165,44 @@ impl GuestRam {
         }
     }
 
-    /// Takes a page that may only be read on its way to one that may be written: from shared to a copy of its own, and from
-    /// that to writable once nobody can see the page before it any more (see [`pmap::PageState::Private`]).
+    /// Takes a page that may only be read on its way to one that may be written: from shared to a copy of its own, from
+    /// replicated to one copy, and from that to writable once nobody can see the page before it any more (see
+    /// [`pmap::PageState::Private`]).
     fn make_writable(&self, inner: &mut Inner, pool: &Pool<'_, DirectMemory>, gfn: Gfn) -> Break {
         let Ok(mapping) = inner.pmap.lookup(&DirectMemory, gfn) else { return Break::NoMemory };
         let mut dying = DyingList::new();
-        if matches!(mapping.state, PageState::Shared { .. }) {
-            let Ok(is_copy) = inner.break_sharing(pool, gfn, &mut dying) else { return Break::NoMemory };
-            self.sharing.broken.fetch_add(1, Ordering::Relaxed);
-            if is_copy {
-                let token = self.tlb.retire();
-                inner.last_replaced = token.generation();
-                if !dying.free_if_passed(&token, &self.tlb, frames(), &DirectMemory) {
-                    return Break::Pending(PendingShootdown::new(token, dying));
-                }
+        let is_replaced = match mapping.state {
+            PageState::Shared { .. } => {
+                let Ok(is_copy) = inner.break_sharing(pool, gfn, &mut dying) else { return Break::NoMemory };
+                self.sharing.broken.fetch_add(1, Ordering::Relaxed);
+                is_copy
             }
-        } else if !self.tlb.all_passed(inner.last_replaced) {
-            return Break::Pending(PendingShootdown::new(self.tlb.retire(), dying));
+            PageState::Replicated { .. } => {
+                if inner.collapse_replicas(pool, gfn, &mut dying).is_err() {
+                    return Break::NoMemory;
+                }
+                self.placing.note_collapse(mapping.state.mfn());
+                true
+            }
+            _ if !self.tlb.all_passed(inner.last_replaced) => {
+                return Break::Pending(PendingShootdown::new(self.tlb.retire(), dying));
+            }
+            _ => false,
+        };
+        if is_replaced {
+            let token = self.tlb.retire();
+            inner.last_replaced = token.generation();
+            if !dying.free_if_passed(&token, &self.tlb, frames(), &DirectMemory) {
+                return Break::Pending(PendingShootdown::new(token, dying));
+            }
         }
         // `false` if it is writable already.
         match inner.pmap.note_write(pool, gfn) {
             Ok(was_watched) => inner.watched_writes += u64::from(was_watched),
             Err(_) => return Break::NoMemory,
         }
-        let mapping = inner.pmap.lookup(&DirectMemory, gfn).ok();
-        match mapping.map(|mapping| (mapping.state, mapping.size)) {
-            Some((PageState::Private { mfn, watched: false, .. }, size)) => Break::Writable(mfn, size),
+        match inner.pmap.lookup(&DirectMemory, gfn) {
+            Ok(mapping) if mapping.rights() == Rights::ReadWrite => Break::Writable(mapping),
             _ => Break::NoMemory,
         }
     }
@@ -200,11 +216,10 @@ impl GuestRam {
         let Some(mapping) = inner.populated(&pool, gfn, self.large_allowed) else { return Found::Nothing };
         if access == Access::Write && mapping.is_read_only() {
             return match self.make_writable(inner, &pool, gfn) {
-                Break::Writable(page, PageSize::Base) => Found::Run(page, 1),
-                Break::Writable(first, PageSize::Large) => {
-                    let index = gfn.index_in_large() as u64;
-                    Found::Run(Mfn::new(first.raw() + index), PageSize::Large.base_pages() - index)
-                }
+                Break::Writable(mapping) => match mapping.machine_page(gfn) {
+                    Some(page) => Found::Run(page, 1),
+                    None => Found::Nothing,
+                },
                 Break::Pending(pending) => Found::Broken(pending),
                 Break::NoMemory => Found::Nothing,
             };
@@ -219,8 +234,8 @@ impl GuestRam {
 
 /// How far a page is on its way to being writable.
 enum Break {
-    /// It is this one, or one of the large page that begins with it.
-    Writable(Mfn, PageSize),
+    /// It is in this one.
+    Writable(Mapping),
     /// Finish this, then ask again.
     Pending(PendingShootdown),
     /// No page for a copy.

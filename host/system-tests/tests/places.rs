@@ -1,0 +1,111 @@
+//! Pages that go where they are used, on machines of two nodes that the machine model makes slow to cross.
+
+use config::{ModelPlan, Preset};
+use control::{EventKind, Placement, PlacementAction, PlacementReason, VmSpec};
+use lab::rig::{Ended, Rig, Running};
+use machine::SharedModel;
+use model_file::{Mode, Stall};
+use system_tests::{ok, probe};
+
+/// Turns of each part: some seconds of the machine's time.
+const TURNS: u64 = 60;
+
+fn boot() -> Running {
+    let rig = ok(ok(Rig::new("places", 1, 256)).node(1, 256).with_probe());
+    ok(rig.hardware(|hardware| hardware.model = Some(ModelPlan::new(Preset::Flash))).boot())
+}
+
+fn spec(name: &str, placement: Placement) -> VmSpec {
+    VmSpec { placement, ..probe(name, 2, &format!("figure=places n={TURNS}")) }
+}
+
+/// A figure that the guest has printed.
+fn figure(ended: &Ended, name: &str) -> u64 {
+    let lines = ended.console.lines().filter_map(|line| line.strip_prefix("FIGURE "));
+    let mut values = lines.filter_map(|line| line.strip_prefix(name)?.strip_prefix(' '));
+    let value = values.next().and_then(|rest| rest.split(' ').next()?.parse().ok());
+    value.unwrap_or_else(|| panic!("no figure {name}:\n{}", ended.console))
+}
+
+/// The slower of two vCPUs.
+fn slower(ended: &Ended, name: &str) -> u64 {
+    figure(ended, &format!("{name}_last")).max(figure(ended, &format!("{name}_other_last")))
+}
+
+/// Misses of guests that were served by their own node and by others, since the machine began.
+fn misses(machine: &Running) -> [u64; 2] {
+    let state = ok(ok(SharedModel::of(machine.machine().dir())).state());
+    let of_guests = state.harts.iter().map(|hart| &hart.modes[Mode::VS as usize]);
+    of_guests.fold([0; 2], |[local, remote], mode| {
+        [local + mode.stalls[Stall::Local as usize], remote + mode.stalls[Stall::Remote as usize]]
+    })
+}
+
+/// Runs the guest; also the share of its misses that its own nodes served, in percent.
+fn run(machine: &Running, name: &str, placement: Placement) -> (Ended, u64) {
+    let before = misses(machine);
+    let ended = ok(machine.run(&spec(name, placement)));
+    let after = misses(machine);
+    let [local, remote] = [after[0] - before[0], after[1] - before[1]];
+    assert_eq!(figure(&ended, "places_wrong"), 0, "{}", ended.console);
+    assert!(local + remote > 1_000_000, "{local} and {remote} misses: the caches have held it all");
+    (ended, local * 100 / (local + remote))
+}
+
+/// What placement did to a VM's pages, as the events tell it: pages by action and reason.
+fn told(machine: &Running, id: addr::VmId) -> Vec<(PlacementAction, PlacementReason, u64)> {
+    let own = ok(machine.events()).into_iter().filter(|event| event.vm.as_ref().is_some_and(|vm| vm.id == id));
+    let placed = own.filter_map(|event| match event.kind {
+        EventKind::PagesPlaced { action, pages, reason, .. } => Some((action, reason, pages)),
+        _ => None,
+    });
+    placed.collect()
+}
+
+#[test]
+fn pages_go_where_they_are_used() {
+    let machine = boot();
+    let (still, still_local) = run(&machine, "still", Placement::FirstTouch);
+    let (moved, moved_local) = run(&machine, "moved", Placement::Dynamic);
+
+    // Without: one of the nodes has all pages, and a vCPU of the other one waits for them to the end.
+    assert_eq!(still.stats.placement, control::PlacementStats::default());
+    assert!(told(&machine, still.summary.id).is_empty());
+    // With: accesses become local, of a page's only user as of its readers.
+    let figures = format!("without:\n{}\nwith:\n{}", still.console, moved.console);
+    assert!(figure(&moved, "own_last") * 10 < figure(&still, "own_last") * 7, "{figures}");
+    assert!(slower(&moved, "both") * 10 < slower(&still, "both") * 6, "{figures}");
+    assert!(slower(&moved, "mixed") * 10 < slower(&still, "mixed") * 7, "{figures}");
+    assert!(moved_local >= 80 && still_local < 60, "{moved_local}% and {still_local}% were local");
+
+    let placed = moved.stats.placement;
+    // Both blocks moved whole for their only user, their readers got copies, which ended when they were written.
+    assert!(placed.migrated_blocks >= 2 && placed.replicated_pages >= 900, "{placed:?}");
+    assert!(placed.migrated_pages >= 400 && placed.split_blocks >= 2, "{placed:?}");
+    assert!(placed.collapsed_pages >= 900, "{placed:?}");
+    let told = told(&machine, moved.summary.id);
+    let count = |action, reason| -> u64 {
+        told.iter().filter(|(a, r, _)| (*a, *r) == (action, reason)).map(|(.., pages)| pages).sum()
+    };
+    assert_eq!(count(PlacementAction::Migrated, PlacementReason::OneUser), placed.migrated_pages);
+    assert_eq!(count(PlacementAction::MigratedBlock, PlacementReason::OneUser), placed.migrated_blocks * 512);
+    assert_eq!(count(PlacementAction::Replicated, PlacementReason::Readers), placed.replicated_pages);
+    assert!(count(PlacementAction::Collapsed, PlacementReason::Written) > 0);
+    assert_eq!(count(PlacementAction::Split, PlacementReason::SeveralUsers), placed.split_blocks * 512);
+    assert_eq!(ok(machine.lost_pages()), 0, "pages did not come back");
+}
+
+/// A VM has what it asks for, and no more.
+#[test]
+fn migration_and_replication_go_apart() {
+    let machine = boot();
+    let (ended, _) = run(&machine, "migrate", Placement::Migrate);
+    let placed = ended.stats.placement;
+    assert!(placed.migrated_pages + placed.migrated_blocks > 0, "{placed:?}");
+    assert_eq!((placed.replicated_pages, placed.watched_pages), (0, 0), "{placed:?}");
+    let (ended, _) = run(&machine, "replicate", Placement::Replicate);
+    let placed = ended.stats.placement;
+    assert!(placed.replicated_pages > 0, "{placed:?}");
+    assert_eq!((placed.migrated_pages, placed.migrated_blocks), (0, 0), "{placed:?}");
+    assert_eq!(ok(machine.lost_pages()), 0, "pages did not come back");
+}

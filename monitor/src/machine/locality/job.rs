@@ -1,0 +1,95 @@
+//! What a hart does for pages of its node.
+
+use super::{THRESHOLDS, stays};
+use crate::{
+    trace,
+    vm::{
+        Vm,
+        memory::{BlockStep, PlacedCounts},
+    },
+};
+use addr::{Gfn, NodeId};
+use alloc::{sync::Arc, vec::Vec};
+use control::{EventKind, PlacementAction, PlacementReason};
+
+/// Pages of a job: one shootdown for all of them, some 20,000 instructions and their misses.
+pub const BATCH: usize = 16;
+
+/// A few pages of a VM that go to a node.
+pub struct Job {
+    vm: Arc<Vm>,
+    work: Work,
+    node: NodeId,
+    tick: u16,
+}
+
+/// What is to be done.
+#[derive(Debug)]
+pub enum Work {
+    /// Move these pages.
+    Migrate(Vec<Gfn>),
+    /// Copy these pages.
+    Replicate(Vec<Gfn>),
+    /// Begin to move this block.
+    BeginBlock(Gfn),
+    /// Move it on.
+    StepBlock,
+}
+
+impl Job {
+    /// Something to do for `vm`, which does not end before it is done.
+    pub fn new(vm: &Arc<Vm>, work: Work, node: NodeId, tick: u16) -> Self {
+        vm.hold();
+        Self { vm: vm.clone(), work, node, tick }
+    }
+
+    /// Does it.
+    pub fn perform(self) {
+        let Self { vm, work, node, tick } = self;
+        if !vm.is_ending() {
+            perform(&vm, work, node, tick);
+        }
+        vm.vcpu_released();
+    }
+}
+
+impl core::fmt::Debug for Job {
+    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+        f.debug_struct("Job").field("vm", &self.vm.id).field("work", &self.work).field("node", &self.node).finish()
+    }
+}
+
+fn perform(vm: &Vm, work: Work, node: NodeId, tick: u16) {
+    let memory = vm.memory();
+    match work {
+        Work::Migrate(gfns) => {
+            let counts = memory.migrate_pages(&gfns, node, tick, &THRESHOLDS);
+            tell(vm, counts, PlacementAction::Migrated, node, PlacementReason::OneUser);
+        }
+        Work::Replicate(gfns) => {
+            let counts = memory.replicate_pages(&gfns, node, tick, &THRESHOLDS);
+            tell(vm, counts, PlacementAction::Replicated, node, PlacementReason::Readers);
+        }
+        Work::BeginBlock(gfn) => {
+            if let Err(why) = memory.begin_block_move(gfn, node, tick, &THRESHOLDS) {
+                stays(vm, addr::PAGES_PER_LARGE, why);
+            }
+        }
+        Work::StepBlock => {
+            if memory.step_block_move(BATCH as u64) == BlockStep::Done {
+                let counts = PlacedCounts { placed: addr::PAGES_PER_LARGE, ..PlacedCounts::default() };
+                tell(vm, counts, PlacementAction::MigratedBlock, node, PlacementReason::OneUser);
+            }
+        }
+    }
+}
+
+fn tell(vm: &Vm, counts: PlacedCounts, action: PlacementAction, node: NodeId, reason: PlacementReason) {
+    if counts.placed != 0 {
+        let kind = EventKind::PagesPlaced { action, pages: counts.placed, node, reason };
+        trace::record(Some(vm.id), kind);
+    }
+    if let Some(why) = counts.reason {
+        stays(vm, counts.refused, why);
+    }
+}

@@ -1,0 +1,203 @@
+//! A 2 MiB block that moves to another node as a whole.
+//!
+//! That is too much to copy at once, so it goes in steps, with the block watched all the time: its users read it where it is,
+//! and who wants to write it moves it on a little and tries again, so that everybody gets on. Whatever else happens to the
+//! block in between (a device writes it, the guest gives it back, a part of it becomes shared) ends the watch or the block,
+//! and the next step notices and gives up.
+
+use super::place::{reason_of, set_history};
+use super::{GuestRam, Inner, Touch};
+use crate::machine::memory::{DirectMemory, frames, nearest};
+use addr::{Gfn, Mfn, NodeId, PAGES_PER_LARGE, PageSize};
+use control::PlacementReason;
+use core::sync::atomic::Ordering;
+use frames::{Dirty, DyingList, Frame, PendingShootdown, Pool};
+use placement::{History, Thresholds};
+use pmap::{Mapping, PageState};
+use rv_pte::PteFlags;
+use spin::MutexGuard;
+use tlb::TlbGeneration;
+
+/// Pages that a writer copies before it tries again.
+const HELP_PAGES: u64 = 4;
+
+/// A block on its way.
+pub(super) struct BlockMove {
+    /// Its first guest page.
+    gfn: Gfn,
+    /// Where it comes from.
+    source: Mfn,
+    /// Where it goes.
+    frame: Frame<Dirty>,
+    /// Pages that are there.
+    copied: u64,
+    /// The shootdown of the watch: nothing is copied before it has ended.
+    watched: TlbGeneration,
+    /// What the block's row is to say then.
+    history: History,
+}
+
+/// What came of a step.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum BlockStep {
+    /// There is more to do.
+    More,
+    /// The block is there.
+    Done,
+    /// It does not move: something else has happened to it, or there is none.
+    Gone,
+}
+
+impl GuestRam {
+    /// A large page may be written from now on: its leaf says so for `node`, the others fault once more.
+    #[cold]
+    pub(super) fn strengthen(
+        &self,
+        mut inner: MutexGuard<'_, Inner>,
+        pool: &Pool<'_, DirectMemory>,
+        mapping: &Mapping,
+        node: NodeId,
+    ) -> Touch {
+        let Some(mfn) = mapping.state.mfn() else { return Touch::OutOfMemory };
+        let Some(table) = inner.tables.get_mut(node.index()) else { return Touch::OutOfMemory };
+        let outcome = table.install(pool, mapping.gfn, mfn, PageSize::Large, PteFlags::RWX);
+        self.mend(inner, pool, mapping.gfn, outcome)
+    }
+
+    /// Begins to move the block of `gfn` to `to`. One block of a VM moves at a time.
+    ///
+    /// # Errors
+    /// Why it stays.
+    pub fn begin_block_move(
+        &self,
+        gfn: Gfn,
+        to: NodeId,
+        tick: u16,
+        thresholds: &Thresholds,
+    ) -> Result<(), PlacementReason> {
+        let target = [to];
+        let pool = self.pool(&target);
+        let gfn = gfn.large_base();
+        let token = {
+            let mut inner = self.inner.lock();
+            let mapping = inner.pmap.lookup(&DirectMemory, gfn).map_err(|why| reason_of(&why))?;
+            let source = match mapping.state {
+                PageState::Private { pins: 1.., .. } => return Err(PlacementReason::Pinned),
+                PageState::Private { mfn, .. } if mapping.size == PageSize::Large => mfn,
+                _ => return Err(PlacementReason::Raced),
+            };
+            if inner.moving.is_some() {
+                return Err(PlacementReason::Raced);
+            }
+            let frame = pool.block_to_fill(gfn).ok_or(PlacementReason::NoMemory)?;
+            if let Err(why) = inner.pmap.watch_large(&pool, gfn) {
+                frames().free(frame);
+                return Err(reason_of(&why));
+            }
+            let weaken = |table: &mut gstage::NodeTable| {
+                table.weaken(&DirectMemory, gfn, PAGES_PER_LARGE, PteFlags::RX);
+            };
+            inner.tables.iter_mut().for_each(weaken);
+            let token = self.tlb.retire();
+            inner.last_watched = token.generation();
+            let (tries, last) = frames().map().entry(source).map_or((0, 0), frames::MemMapEntry::history);
+            let history = History { tries, last }.tried(tick, thresholds);
+            inner.moving = Some(BlockMove { gfn, source, frame, copied: 0, watched: token.generation(), history });
+            token
+        };
+        self.finish(PendingShootdown::new(token, DyingList::new()));
+        Ok(())
+    }
+
+    /// Moves up to `pages` pages of the block that is on its way.
+    pub fn step_block_move(&self, pages: u64) -> BlockStep {
+        let mut dying = DyingList::new();
+        let (gfn, token) = {
+            let mut inner = self.inner.lock();
+            let Some(mut block) = inner.moving.take() else { return BlockStep::Gone };
+            if !inner.is_still(&block) {
+                frames().free(block.frame);
+                return BlockStep::Gone;
+            }
+            if self.tlb.all_passed(block.watched) {
+                block.frame.fill_some(&DirectMemory, block.source, block.copied, pages);
+                block.copied = (block.copied + pages).min(PAGES_PER_LARGE);
+            }
+            if block.copied < PAGES_PER_LARGE {
+                inner.moving = Some(block);
+                return BlockStep::More;
+            }
+            let gfn = block.gfn;
+            if !inner.end_block_move(block, &mut dying) {
+                return BlockStep::Gone;
+            }
+            let token = self.tlb.retire();
+            inner.last_replaced = token.generation();
+            (gfn, token)
+        };
+        self.finish(PendingShootdown::new(token, dying));
+        let pool = self.pool(nearest(NodeId(0)));
+        let mut inner = self.inner.lock();
+        // Else the next write faults, and is allowed when it may be. The leaves come back with the next faults anyway.
+        if self.tlb.all_passed(inner.last_replaced) {
+            inner.watched_writes += u64::from(inner.pmap.note_write(&pool, gfn) == Ok(true));
+        }
+        drop(inner);
+        self.placing.blocks.fetch_add(1, Ordering::Relaxed);
+        BlockStep::Done
+    }
+
+    /// Who waits for a block moves it on.
+    #[cold]
+    pub(super) fn help_block_move(&self, gfn: Gfn) {
+        if self.inner.lock().is_moving_block(gfn) {
+            self.step_block_move(HELP_PAGES);
+        }
+    }
+
+    /// Where a block is on its way to, if one is.
+    #[must_use]
+    pub fn block_move(&self) -> Option<NodeId> {
+        self.inner.lock().moving.as_ref().map(|block| block.frame.node())
+    }
+}
+
+impl Inner {
+    pub(super) fn is_moving_block(&self, gfn: Gfn) -> bool {
+        self.moving.as_ref().is_some_and(|block| block.gfn == gfn.large_base())
+    }
+
+    /// The VM ends.
+    pub(super) fn forget_block_move(&mut self) {
+        if let Some(block) = self.moving.take() {
+            frames().free(block.frame);
+        }
+    }
+
+    /// Has nobody touched the block since it was watched?
+    fn is_still(&self, block: &BlockMove) -> bool {
+        let same = PageState::Private { mfn: block.source, pins: 0, watched: true };
+        let found = self.pmap.lookup(&DirectMemory, block.gfn);
+        found.is_ok_and(|mapping| mapping.size == PageSize::Large && mapping.state == same)
+    }
+
+    /// All is copied: the new block takes the old one's place.
+    fn end_block_move(&mut self, block: BlockMove, dying: &mut DyingList) -> bool {
+        let BlockMove { gfn, frame, history, .. } = block;
+        let first = frame.mfn();
+        let frame = match frame.overwritten(PageSize::Large.bytes()) {
+            Ok(frame) => frame,
+            Err(frame) => {
+                frames().free(frame);
+                return false;
+            }
+        };
+        if let Err(refused) = self.pmap.migrate_large(frames(), gfn, frame, dying) {
+            frames().free(refused.frame);
+            return false;
+        }
+        set_history(first, history);
+        self.remove_leaves(gfn, PAGES_PER_LARGE);
+        true
+    }
+}

@@ -1,0 +1,371 @@
+//! Pages that go where they are used (Disco, section 4.2.3): what the policy wants to know of a page, and what becomes of its
+//! proposals. The truth about each step is in the crate `pmap`; here are the leaves and shootdowns that go with it.
+//!
+//! A page that moves is *held* from the first look to the last: its users may read it all the time, and whoever wants to
+//! write it faults and tries again until it is there. So a page that is written all the time can move, too.
+
+use super::{GuestRam, Inner};
+use crate::machine::memory::{DirectMemory, frames, nearest};
+use addr::{Gfn, Mfn, NodeId, PageSize};
+use alloc::vec::Vec;
+use control::{PlacementReason, PlacementStats};
+use core::sync::atomic::{AtomicU8, AtomicU16, AtomicU64, Ordering::Relaxed};
+use frames::{DyingList, PendingShootdown, Pool};
+use placement::{Backing, History, Thresholds};
+use pmap::{PageState, PmapError, Refused};
+use rv_pte::PteFlags;
+
+/// What placement did to a VM's pages.
+#[derive(Debug, Default)]
+pub(super) struct Counters {
+    migrated: AtomicU64,
+    pub(super) blocks: AtomicU64,
+    replicated: AtomicU64,
+    collapsed: AtomicU64,
+    watched: AtomicU64,
+    split: AtomicU64,
+    refused: AtomicU64,
+    /// Where the page of the last collapse is.
+    collapsed_on: AtomicU8,
+    /// Collapses that an event has told.
+    told_collapses: AtomicU64,
+    /// Reasons to leave a page that an event has told, by bit.
+    told_reasons: AtomicU16,
+}
+
+impl Counters {
+    pub(super) fn note_collapse(&self, master: Option<Mfn>) {
+        self.collapsed.fetch_add(1, Relaxed);
+        if let Some(node) = master.and_then(|page| frames().map().node_of(page)) {
+            self.collapsed_on.store(node.0, Relaxed);
+        }
+    }
+}
+
+/// A page as the policy sees it.
+#[derive(Clone, Copy, Debug)]
+pub struct Located {
+    /// How much one state covers.
+    pub size: PageSize,
+    /// What backs it.
+    pub backing: Backing,
+    /// Does a device use it?
+    pub is_pinned: bool,
+    /// Would a write to it be noticed?
+    pub is_watched: bool,
+    /// How often it was tried.
+    pub history: History,
+}
+
+/// What came of a batch of pages.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct PlacedCounts {
+    /// Pages placed.
+    pub placed: u64,
+    /// Pages that were not, and why the last of them was not.
+    pub refused: u64,
+    /// See `refused`.
+    pub reason: Option<PlacementReason>,
+}
+
+impl PlacedCounts {
+    fn note(&mut self, outcome: Result<(), PlacementReason>) {
+        match outcome {
+            Ok(()) => self.placed += 1,
+            Err(why) => (self.refused, self.reason) = (self.refused + 1, Some(why)),
+        }
+    }
+}
+
+/// Why the pmap refuses to move a page, as events tell it.
+pub(super) const fn reason_of(why: &PmapError) -> PlacementReason {
+    match why {
+        PmapError::Refused(Refused::Pinned) => PlacementReason::Pinned,
+        PmapError::OutOfTables | PmapError::OutOfMemory => PlacementReason::NoMemory,
+        _ => PlacementReason::Raced,
+    }
+}
+
+fn history_of(page: Mfn) -> History {
+    let (tries, last) = frames().map().entry(page).map_or((0, 0), frames::MemMapEntry::history);
+    History { tries, last }
+}
+
+pub(super) fn set_history(page: Mfn, history: History) {
+    if let Some(row) = frames().map().entry(page) {
+        row.set_history(history.tries, history.last);
+    }
+}
+
+impl GuestRam {
+    /// What is at `gfn`, if `page` is (a copy of) it.
+    #[must_use]
+    pub fn locate(&self, gfn: Gfn, page: Mfn) -> Option<Located> {
+        let inner = self.inner.lock();
+        let mapping = inner.pmap.lookup(&DirectMemory, gfn).ok()?;
+        let node = frames().map().node_of(page)?;
+        let found = match mapping.size {
+            PageSize::Base => inner.pmap.page_for(frames(), &mapping, node),
+            PageSize::Large => mapping.machine_page(gfn),
+        };
+        let (backing, is_pinned, is_watched) = match mapping.state {
+            PageState::Private { pins, watched, .. } => (Backing::Private, pins != 0, watched),
+            PageState::Shared { pins, .. } => (Backing::Shared, pins != 0, false),
+            PageState::Replicated { nodes, .. } => (Backing::Replicated { nodes }, false, true),
+            _ => return None,
+        };
+        let first = mapping.state.mfn().filter(|_| found == Some(page))?;
+        Some(Located { size: mapping.size, backing, is_pinned, is_watched, history: history_of(first) })
+    }
+
+    /// One more try of the page at `gfn`, though nothing became of it.
+    pub fn note_try(&self, gfn: Gfn, tick: u16, thresholds: &Thresholds) {
+        let inner = self.inner.lock();
+        if let Some(page) = inner.pmap.lookup(&DirectMemory, gfn).ok().and_then(|mapping| mapping.state.mfn()) {
+            set_history(page, history_of(page).tried(tick, thresholds));
+        }
+    }
+
+    /// Lets writes to these pages be noticed from now on.
+    pub fn watch_pages(&self, gfns: &[Gfn], node: NodeId) {
+        let pool = self.pool(nearest(node));
+        let token = {
+            let mut inner = self.inner.lock();
+            let watched = gfns.iter().filter(|gfn| inner.watch(&pool, **gfn).is_ok()).count();
+            self.placing.watched.fetch_add(watched as u64, Relaxed);
+            let token = self.tlb.retire();
+            inner.last_watched = token.generation();
+            token
+        };
+        self.call_out(&PendingShootdown::new(token, DyingList::new()));
+    }
+
+    /// Moves these pages to `to`.
+    pub fn migrate_pages(&self, gfns: &[Gfn], to: NodeId, tick: u16, thresholds: &Thresholds) -> PlacedCounts {
+        let tables = self.pool(nearest(to));
+        let target = [to];
+        let pool = self.pool(&target);
+        let mut counts = PlacedCounts::default();
+        let mut moved = Vec::with_capacity(gfns.len());
+        let token = {
+            let mut inner = self.inner.lock();
+            for gfn in gfns {
+                match inner.watch(&pool, *gfn) {
+                    Ok(()) => moved.push(*gfn),
+                    Err(why) => counts.note(Err(why)),
+                }
+            }
+            inner.held.extend_from_slice(&moved);
+            let token = self.tlb.retire();
+            inner.last_watched = token.generation();
+            token
+        };
+        self.finish(PendingShootdown::new(token, DyingList::new()));
+        let mut dying = DyingList::new();
+        let token = {
+            let mut inner = self.inner.lock();
+            moved.retain(|gfn| {
+                let outcome = inner.migrate(&pool, &tables, *gfn, &mut dying, tick, thresholds);
+                let is_there = outcome.is_ok();
+                if !is_there {
+                    inner.let_go(&[*gfn]);
+                }
+                counts.note(outcome);
+                is_there
+            });
+            let token = self.tlb.retire();
+            inner.last_replaced = token.generation();
+            token
+        };
+        self.finish(PendingShootdown::new(token, dying));
+        let mut inner = self.inner.lock();
+        inner.let_go(&moved);
+        // Unless somebody has replaced a page since: it could be one of these. Writes fault then, and are allowed one by one.
+        if self.tlb.all_passed(inner.last_replaced) {
+            moved.iter().for_each(|gfn| inner.allow_writes(&tables, *gfn, to));
+        }
+        drop(inner);
+        self.placing.migrated.fetch_add(counts.placed, Relaxed);
+        counts
+    }
+
+    /// Gives these pages, which are watched or have copies already, a copy on `on`.
+    pub fn replicate_pages(&self, gfns: &[Gfn], on: NodeId, tick: u16, thresholds: &Thresholds) -> PlacedCounts {
+        let tables = self.pool(nearest(on));
+        let target = [on];
+        let pool = self.pool(&target);
+        let mut counts = PlacedCounts::default();
+        let mut inner = self.inner.lock();
+        if !self.tlb.all_passed(inner.last_watched) {
+            let held = inner.last_watched;
+            drop(inner);
+            self.finish(PendingShootdown::new(self.tlb.retire(), DyingList::new()));
+            inner = self.inner.lock();
+            if inner.last_watched != held && !self.tlb.all_passed(inner.last_watched) {
+                // Somebody else was at it meanwhile, perhaps with one of these pages. They will be hot again.
+                gfns.iter().for_each(|_| counts.note(Err(PlacementReason::Raced)));
+                return counts;
+            }
+        }
+        for gfn in gfns {
+            counts.note(inner.replicate(&pool, &tables, *gfn, on, tick, thresholds));
+        }
+        let token = self.tlb.retire();
+        drop(inner);
+        // Nothing is freed by it: it is enough that they fence soon.
+        self.call_out(&PendingShootdown::new(token, DyingList::new()));
+        self.placing.replicated.fetch_add(counts.placed, Relaxed);
+        counts
+    }
+
+    /// The pages of a block go different ways from now on.
+    pub fn split_block(&self, gfn: Gfn) -> bool {
+        let mut inner = self.inner.lock();
+        let Some(page) = inner.pmap.lookup(&DirectMemory, gfn).ok().and_then(|mapping| mapping.state.mfn()) else {
+            return false;
+        };
+        let pool = self.pool(nearest(frames().map().node_of(page).unwrap_or(NodeId(0))));
+        if inner.pmap.split(&pool, gfn).is_err() {
+            return false;
+        }
+        for (node, table) in inner.tables.iter_mut().enumerate() {
+            // Where there is no page for a table, a leaf that changes later goes as a whole.
+            let _ = table.split(&self.pool(nearest(NodeId(node as u8))), gfn);
+        }
+        self.placing.split.fetch_add(1, Relaxed);
+        true
+    }
+
+    /// Counts pages that stay; `true` if no event has told this reason yet.
+    pub fn note_stays(&self, pages: u64, reason: PlacementReason) -> bool {
+        self.placing.refused.fetch_add(pages, Relaxed);
+        let bit = 1 << reason as u16;
+        self.placing.told_reasons.fetch_or(bit, Relaxed) & bit == 0
+    }
+
+    /// Collapses that no event has told yet (they are told now), and where the last of these pages is.
+    pub fn take_collapses(&self) -> (u64, NodeId) {
+        let all = self.placing.collapsed.load(Relaxed);
+        let untold = all - self.placing.told_collapses.swap(all, Relaxed);
+        (untold, NodeId(self.placing.collapsed_on.load(Relaxed)))
+    }
+
+    /// What placement did so far.
+    #[must_use]
+    pub fn pages_placed(&self) -> PlacementStats {
+        let placing = &self.placing;
+        PlacementStats {
+            migrated_pages: placing.migrated.load(Relaxed),
+            migrated_blocks: placing.blocks.load(Relaxed),
+            replicated_pages: placing.replicated.load(Relaxed),
+            collapsed_pages: placing.collapsed.load(Relaxed),
+            watched_pages: placing.watched.load(Relaxed),
+            split_blocks: placing.split.load(Relaxed),
+            refused: placing.refused.load(Relaxed),
+        }
+    }
+
+    /// Interrupts who has not passed, without waiting.
+    fn call_out(&self, pending: &PendingShootdown) {
+        for cpu in pending.targets(&self.tlb).iter() {
+            if let Some(hart) = crate::hart::all().get(cpu.index()) {
+                hart.kick();
+            }
+        }
+    }
+}
+
+impl Inner {
+    /// Is somebody moving the page at `gfn`?
+    pub(super) fn is_held(&self, gfn: Gfn) -> bool {
+        self.held.contains(&gfn) || self.is_moving_block(gfn)
+    }
+
+    fn let_go(&mut self, gfns: &[Gfn]) {
+        self.held.retain(|held| !gfns.contains(held));
+    }
+
+    /// Watches a private single page that no device uses.
+    fn watch(&mut self, pool: &Pool<'_, DirectMemory>, gfn: Gfn) -> Result<(), PlacementReason> {
+        let mapping = self.pmap.lookup(&DirectMemory, gfn).map_err(|why| reason_of(&why))?;
+        match mapping.state {
+            PageState::Private { pins: 1.., .. } => return Err(PlacementReason::Pinned),
+            PageState::Private { .. } if mapping.size == PageSize::Base => {}
+            _ => return Err(PlacementReason::Raced),
+        }
+        self.pmap.watch(pool, gfn).map_err(|why| reason_of(&why))?;
+        self.tables.iter_mut().for_each(|table| _ = table.weaken(&DirectMemory, gfn, 1, PteFlags::RX));
+        Ok(())
+    }
+
+    fn migrate(
+        &mut self,
+        pool: &Pool<'_, DirectMemory>,
+        tables: &Pool<'_, DirectMemory>,
+        gfn: Gfn,
+        dying: &mut DyingList,
+        tick: u16,
+        thresholds: &Thresholds,
+    ) -> Result<(), PlacementReason> {
+        let state = self.pmap.lookup(&DirectMemory, gfn).map_err(|why| reason_of(&why))?.state;
+        let PageState::Private { mfn: from, .. } = state else { return Err(PlacementReason::Raced) };
+        let history = history_of(from).tried(tick, thresholds);
+        let frame = pool.page_to_fill(gfn).ok_or(PlacementReason::NoMemory)?;
+        let to = frame.mfn();
+        self.pmap.migrate(pool, gfn, frame, dying).map_err(|why| reason_of(&why))?;
+        set_history(to, history);
+        self.exchange_leaves(tables, gfn, to, PteFlags::RX, None);
+        Ok(())
+    }
+
+    /// The shootdowns of all pages that were replaced have ended.
+    fn allow_writes(&mut self, tables: &Pool<'_, DirectMemory>, gfn: Gfn, node: NodeId) {
+        let Ok(true) = self.pmap.note_write(tables, gfn) else { return };
+        self.watched_writes += 1;
+        let mapping = self.pmap.lookup(&DirectMemory, gfn).ok().filter(|mapping| mapping.size == PageSize::Base);
+        if let Some(page) = mapping.and_then(|mapping| mapping.state.mfn()) {
+            self.exchange_leaves(tables, gfn, page, PteFlags::RWX, Some(node));
+        }
+    }
+
+    fn replicate(
+        &mut self,
+        pool: &Pool<'_, DirectMemory>,
+        tables: &Pool<'_, DirectMemory>,
+        gfn: Gfn,
+        on: NodeId,
+        tick: u16,
+        thresholds: &Thresholds,
+    ) -> Result<(), PlacementReason> {
+        let copy = pool.replica_to_fill(gfn).ok_or(PlacementReason::NoMemory)?;
+        self.pmap.replicate(pool, gfn, copy).map_err(|why| match why {
+            PmapError::Refused(Refused::NotWatched) => PlacementReason::WriteShared,
+            why => reason_of(&why),
+        })?;
+        let mapping = self.pmap.lookup(&DirectMemory, gfn).map_err(|why| reason_of(&why))?;
+        if let Some(master) = mapping.state.mfn() {
+            set_history(master, history_of(master).tried(tick, thresholds));
+        }
+        let page = self.pmap.page_for(frames(), &mapping, on).ok_or(PlacementReason::Raced)?;
+        if let Some(table) = self.tables.get_mut(on.index())
+            && table.exchange(tables, gfn, page, PteFlags::RX, true).is_err()
+        {
+            table.remove(&DirectMemory, gfn, 1);
+        }
+        Ok(())
+    }
+
+    /// Only the master is left, for all nodes, and it may only be read before the shootdown has ended.
+    pub(super) fn collapse_replicas(
+        &mut self,
+        pool: &Pool<'_, DirectMemory>,
+        gfn: Gfn,
+        dying: &mut DyingList,
+    ) -> Result<(), PmapError> {
+        self.pmap.collapse_replicas(pool, gfn, dying)?;
+        if let Some(master) = self.pmap.lookup(&DirectMemory, gfn)?.state.mfn() {
+            self.exchange_leaves(pool, gfn, master, PteFlags::RX, None);
+        }
+        Ok(())
+    }
+}
