@@ -222,7 +222,8 @@ impl Locality {
 
     /// Pages that were watched long enough: those that nobody wrote get their copies.
     fn end_watches(&mut self, guests: &Guests, now: u64) {
-        while let Some((wanted, _)) = self.watched.pop_front_if(|(_, due)| *due <= now) {
+        while self.watched.front().is_some_and(|(_, due)| *due <= now) {
+            let Some((wanted, _)) = self.watched.pop_front() else { return };
             let Some((vm, _)) = guests.find(wanted.vm) else { continue };
             match vm.memory().locate(wanted.gfn, wanted.page) {
                 Some(found) if found.is_watched => self.plan(wanted, false),
