@@ -103,7 +103,7 @@ impl Pmap {
             pool.frames.free(copy);
             return Err(why.into());
         }
-        let (_, actions) = self.advance(pool.frames, pool.memory, gfn, Event::Replicate { node })?;
+        let (_, actions) = self.advance_slowly(pool.frames, pool.memory, gfn, Event::Replicate { node })?;
         self.counts.change_replicas(node, 1);
         Ok(actions)
     }
@@ -123,7 +123,7 @@ impl Pmap {
         let PageState::Replicated { master, .. } = state else {
             return Err(PmapError::Refused(Refused::Impossible { state: state.kind() }));
         };
-        let (_, actions) = self.advance(pool.frames, pool.memory, gfn, Event::Collapse)?;
+        let (_, actions) = self.advance_slowly(pool.frames, pool.memory, gfn, Event::Collapse)?;
         self.drop_replicas(pool, gfn, master, dying)?;
         Ok(actions)
     }

@@ -339,6 +339,19 @@ impl Pmap {
         }
     }
 
+    /// The same for what is rare: one copy of the code for all of it.
+    #[cold]
+    #[inline(never)]
+    pub(crate) fn advance_slowly<M: MachineMemory>(
+        &mut self,
+        frames: &Frames,
+        memory: &M,
+        gfn: Gfn,
+        event: Event,
+    ) -> Result<(PageState, crate::Actions), PmapError> {
+        self.advance(frames, memory, gfn, event)
+    }
+
     /// Gives an absent block a table.
     #[inline]
     pub(crate) fn ensure_table<M: MachineMemory>(&mut self, pool: &Pool<'_, M>, gfn: Gfn) -> Result<(), PmapError> {

@@ -90,7 +90,7 @@ impl Pmap {
     /// If it is not a private page, or no table is left.
     pub fn watch<M: MachineMemory>(&mut self, pool: &Pool<'_, M>, gfn: Gfn) -> Result<Mfn, PmapError> {
         self.split(pool, gfn)?;
-        let (state, _) = self.advance(pool.frames, pool.memory, gfn, Event::Watch)?;
+        let (state, _) = self.advance_slowly(pool.frames, pool.memory, gfn, Event::Watch)?;
         state.mfn().ok_or(PmapError::NotRam { gfn })
     }
 
@@ -104,7 +104,7 @@ impl Pmap {
         if mapping.size != PageSize::Large {
             return Err(PmapError::NotLarge { gfn });
         }
-        self.advance(pool.frames, pool.memory, gfn, Event::Watch)?;
+        self.advance_slowly(pool.frames, pool.memory, gfn, Event::Watch)?;
         Ok(mfn)
     }
 
@@ -130,7 +130,7 @@ impl Pmap {
     /// If it is not a private page, a device is using it, or no table is left.
     pub fn share<M: MachineMemory>(&mut self, pool: &Pool<'_, M>, gfn: Gfn) -> Result<Mfn, PmapError> {
         self.split(pool, gfn)?;
-        let (state, _) = self.advance(pool.frames, pool.memory, gfn, Event::Share)?;
+        let (state, _) = self.advance_slowly(pool.frames, pool.memory, gfn, Event::Share)?;
         state.mfn().ok_or(PmapError::NotRam { gfn })
     }
 
@@ -168,7 +168,7 @@ impl Pmap {
         event: impl FnOnce(Mfn) -> Event,
     ) -> Result<Actions, PopulateError> {
         let fits = self.check_owner(pool.frames, &frame, gfn);
-        let stepped = fits.and_then(|()| self.advance(pool.frames, pool.memory, gfn, event(frame.mfn())));
+        let stepped = fits.and_then(|()| self.advance_slowly(pool.frames, pool.memory, gfn, event(frame.mfn())));
         let actions = match stepped {
             Ok((_, actions)) => actions,
             Err(error) => return Err(PopulateError { error, frame }),

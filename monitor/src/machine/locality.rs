@@ -202,7 +202,7 @@ impl Locality {
             *self = Self { tick: self.tick, turn: self.turn, ..Self::new() };
             return CALM_HZ;
         }
-        self.tell_collapses(&guests);
+        self.tell_news(&guests);
         self.end_watches(&guests, now);
         let reports = self.take_reports(counters, &guests, now);
         self.end_interval(counters, &guests, now);
@@ -210,13 +210,18 @@ impl Locality {
         if reports + jobs == 0 && self.watched.is_empty() { CALM_HZ } else { BUSY_HZ }
     }
 
-    fn tell_collapses(&self, guests: &Guests) {
+    /// Events of what guests have had a hand in.
+    fn tell_news(&self, guests: &Guests) {
         for (vm, _) in &guests.0 {
-            let (pages, node) = vm.memory().take_collapses();
-            if pages != 0 {
-                let (action, reason) = (PlacementAction::Collapsed, PlacementReason::Written);
-                trace::record(Some(vm.id), EventKind::PagesPlaced { action, pages, node, reason });
-            }
+            let tell = |action, (pages, node), reason| {
+                if pages != 0 {
+                    trace::record(Some(vm.id), EventKind::PagesPlaced { action, pages, node, reason });
+                }
+            };
+            let (blocks, node) = vm.memory().take_block_moves();
+            let pages = blocks * addr::PAGES_PER_LARGE;
+            tell(PlacementAction::MigratedBlock, (pages, node), PlacementReason::OneUser);
+            tell(PlacementAction::Collapsed, vm.memory().take_collapses(), PlacementReason::Written);
         }
     }
 

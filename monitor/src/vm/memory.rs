@@ -10,7 +10,6 @@ mod merge;
 mod place;
 mod share;
 
-pub use block::BlockStep;
 pub use merge::{Watched, is_zero, merge};
 pub use place::PlacedCounts;
 

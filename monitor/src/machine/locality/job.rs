@@ -3,10 +3,7 @@
 use super::{THRESHOLDS, stays};
 use crate::{
     trace,
-    vm::{
-        Vm,
-        memory::{BlockStep, PlacedCounts},
-    },
+    vm::{Vm, memory::PlacedCounts},
 };
 use addr::{Gfn, NodeId};
 use alloc::{sync::Arc, vec::Vec};
@@ -75,12 +72,8 @@ fn perform(vm: &Vm, work: Work, node: NodeId, tick: u16) {
                 stays(vm, addr::PAGES_PER_LARGE, why);
             }
         }
-        Work::StepBlock => {
-            if memory.step_block_move(BATCH as u64) == BlockStep::Done {
-                let counts = PlacedCounts { placed: addr::PAGES_PER_LARGE, ..PlacedCounts::default() };
-                tell(vm, counts, PlacementAction::MigratedBlock, node, PlacementReason::OneUser);
-            }
-        }
+        // What comes of it is seen at the next look.
+        Work::StepBlock => memory.step_block_move(BATCH as u64),
     }
 }
 

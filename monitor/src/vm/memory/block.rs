@@ -37,17 +37,6 @@ pub(super) struct BlockMove {
     history: History,
 }
 
-/// What came of a step.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum BlockStep {
-    /// There is more to do.
-    More,
-    /// The block is there.
-    Done,
-    /// It does not move: something else has happened to it, or there is none.
-    Gone,
-}
-
 impl GuestRam {
     /// A large page may be written from now on: its leaf says so for `node`, the others fault once more.
     #[cold]
@@ -109,15 +98,15 @@ impl GuestRam {
         Ok(())
     }
 
-    /// Moves up to `pages` pages of the block that is on its way.
-    pub fn step_block_move(&self, pages: u64) -> BlockStep {
+    /// Moves up to `pages` pages of the block that is on its way, if one is.
+    pub fn step_block_move(&self, pages: u64) {
         let mut dying = DyingList::new();
-        let (gfn, token) = {
+        let (gfn, node, token) = {
             let mut inner = self.inner.lock();
-            let Some(mut block) = inner.moving.take() else { return BlockStep::Gone };
+            let Some(mut block) = inner.moving.take() else { return };
             if !inner.is_still(&block) {
                 frames().free(block.frame);
-                return BlockStep::Gone;
+                return;
             }
             if self.tlb.all_passed(block.watched) {
                 block.frame.fill_some(&DirectMemory, block.source, block.copied, pages);
@@ -125,15 +114,15 @@ impl GuestRam {
             }
             if block.copied < PAGES_PER_LARGE {
                 inner.moving = Some(block);
-                return BlockStep::More;
+                return;
             }
-            let gfn = block.gfn;
+            let (gfn, node) = (block.gfn, block.frame.node());
             if !inner.end_block_move(block, &mut dying) {
-                return BlockStep::Gone;
+                return;
             }
             let token = self.tlb.retire();
             inner.last_replaced = token.generation();
-            (gfn, token)
+            (gfn, node, token)
         };
         self.finish(PendingShootdown::new(token, dying));
         let pool = self.pool(nearest(NodeId(0)));
@@ -143,8 +132,8 @@ impl GuestRam {
             inner.watched_writes += u64::from(inner.pmap.note_write(&pool, gfn) == Ok(true));
         }
         drop(inner);
+        self.placing.block_on.store(node.0, Ordering::Relaxed);
         self.placing.blocks.fetch_add(1, Ordering::Relaxed);
-        BlockStep::Done
     }
 
     /// Who waits for a block moves it on.

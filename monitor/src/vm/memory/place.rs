@@ -25,6 +25,10 @@ pub(super) struct Counters {
     watched: AtomicU64,
     split: AtomicU64,
     refused: AtomicU64,
+    /// Block moves that an event has told.
+    told_blocks: AtomicU64,
+    /// Where the last of them went.
+    pub(super) block_on: AtomicU8,
     /// Where the page of the last collapse is.
     collapsed_on: AtomicU8,
     /// Collapses that an event has told.
@@ -248,6 +252,14 @@ impl GuestRam {
         let all = self.placing.collapsed.load(Relaxed);
         let untold = all - self.placing.told_collapses.swap(all, Relaxed);
         (untold, NodeId(self.placing.collapsed_on.load(Relaxed)))
+    }
+
+    /// Blocks that have moved and no event has told yet (they are told now), and where the last of them is. It may be a
+    /// writer who has done the last step.
+    pub fn take_block_moves(&self) -> (u64, NodeId) {
+        let all = self.placing.blocks.load(Relaxed);
+        let untold = all - self.placing.told_blocks.swap(all, Relaxed);
+        (untold, NodeId(self.placing.block_on.load(Relaxed)))
     }
 
     /// What placement did so far.
