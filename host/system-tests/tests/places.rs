@@ -15,8 +15,8 @@ fn boot() -> Running {
     ok(rig.hardware(|hardware| hardware.model = Some(ModelPlan::new(Preset::Flash))).boot())
 }
 
-fn spec(name: &str, placement: Placement) -> VmSpec {
-    VmSpec { placement, ..probe(name, 2, &format!("figure=places n={TURNS}")) }
+fn spec(name: &str, placement: Placement, figure: &str) -> VmSpec {
+    VmSpec { placement, ..probe(name, 2, &format!("figure={figure} n={TURNS}")) }
 }
 
 /// A figure that the guest has printed.
@@ -44,7 +44,7 @@ fn misses(machine: &Running) -> [u64; 2] {
 /// Runs the guest; also the share of its misses that its own nodes served, in percent.
 fn run(machine: &Running, name: &str, placement: Placement) -> (Ended, u64) {
     let before = misses(machine);
-    let ended = ok(machine.run(&spec(name, placement)));
+    let ended = ok(machine.run(&spec(name, placement, "places")));
     let after = misses(machine);
     let [local, remote] = [after[0] - before[0], after[1] - before[1]];
     assert_eq!(figure(&ended, "places_wrong"), 0, "{}", ended.console);

@@ -41,6 +41,8 @@ const FIGURES: &[(&str, Figure)] = &[
     ("idle", work::idle),
     ("spin", work::spin),
     ("places", places::places),
+    ("places_of_one", places::of_one),
+    ("places_of_readers", places::of_readers),
     ("model_latency", model::latency),
     ("model_caches", model::caches),
     ("model_tlb", model::tlb),

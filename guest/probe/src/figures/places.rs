@@ -108,36 +108,76 @@ fn ask(what: u64) {
 }
 
 fn wait(what: u64) {
-    while DONE.load(Ordering::SeqCst) < what {
+    while DONE.load(Ordering::SeqCst) != what {
         nap();
     }
 }
 
-/// All three, `count` turns each.
-pub fn places(machine: &Machine, hart: u64, count: u64) {
+/// Fills memory and starts the other vCPU; where the memory begins.
+fn begin(machine: &Machine, hart: u64, count: u64) -> Option<u64> {
     let start = (machine.ram_start + machine.ram_bytes / 2).next_multiple_of(2 << 20);
     let Some(other) = (0..machine.harts).find(|other| *other != hart) else {
-        return super::unable("places", "one vCPU only");
+        super::unable("places", "one vCPU only");
+        return None;
     };
     START.store(start, Ordering::SeqCst);
     TURNS.store(count, Ordering::SeqCst);
     fill(start, 0);
     entry::start_hart(other, serve);
+    Some(start)
+}
+
+fn own(start: u64, count: u64) {
     ask(1);
     wait(1);
     turn(start, count, false, 0..LINES);
+}
+
+fn both(start: u64) {
     fill(start, 0);
     ask(2);
     measure("both", LINES, |_| turn(start, 0, false, 0..LINES));
     wait(2);
+}
+
+fn mixed(start: u64, count: u64) {
+    fill(start, 0);
     ask(3);
     measure("mixed", LINES / 2, |round| turn(start, round, true, of_parity(0)));
     wait(3);
     turn(start, count, false, 0..LINES);
+}
+
+fn tell() {
+    report("places_wrong", WRONG.load(Ordering::SeqCst), "lines", LINES);
+}
+
+/// The first of the three alone.
+pub fn of_one(machine: &Machine, hart: u64, count: u64) {
+    if let Some(start) = begin(machine, hart, count) {
+        own(start, count);
+        tell();
+    }
+}
+
+/// The second alone.
+pub fn of_readers(machine: &Machine, hart: u64, count: u64) {
+    if let Some(start) = begin(machine, hart, count) {
+        both(start);
+        tell();
+    }
+}
+
+/// All three, `count` turns each.
+pub fn places(machine: &Machine, hart: u64, count: u64) {
+    let Some(start) = begin(machine, hart, count) else { return };
+    own(start, count);
+    both(start);
+    mixed(start, count);
     // What has copies is written: nobody sees the old contents afterwards.
     fill(start, LAST);
     turn(start, LAST, false, 0..LINES);
     ask(4);
     wait(4);
-    report("places_wrong", WRONG.load(Ordering::SeqCst), "lines", LINES);
+    tell();
 }
