@@ -5,8 +5,10 @@
 //! on only where [`StoreUnit::pump`] takes it from its store, on one hart at a time: what that hart has mapped into the guest
 //! is settled, with no lock held, before anybody can tell the guest that the request has ended.
 
+mod backend;
 mod requests;
 
+use backend::Disks;
 pub use requests::{answers, list, remove, settle, snapshot};
 
 use super::{
@@ -15,7 +17,7 @@ use super::{
     find, read_now, refusal, units,
 };
 use crate::{boot::HOME_NODE, vm::Vm};
-use addr::{GuestPhysAddr, NodeId};
+use addr::NodeId;
 use alloc::{
     borrow::ToOwned,
     boxed::Box,
@@ -27,11 +29,9 @@ use control::{ControlError, DiskSpec, EventKind, Name, OverlaySpec};
 use core::sync::atomic::{AtomicBool, Ordering};
 use device::GuestMemory;
 use spin::Mutex;
-use storage::{
-    Context, GuestCopy, Kind, Mode, MountId, MountSpec, Outcome, Ready, Request, SECTOR, SECTORS_PER_BLOCK, Status,
-};
+use storage::{Context, GuestCopy, Mode, MountId, MountSpec, Outcome, Ready, Request, SECTORS_PER_BLOCK};
 use virtio::{block::BlockTag, rng::EntropySource};
-use volumes::{Backend, Base, Owner, Store, Target, VolumeId};
+use volumes::{Base, Owner, Store, VolumeId};
 
 /// Most stores of a machine.
 const MAX_STORES: usize = 16;
@@ -440,51 +440,6 @@ impl StoreUnit {
             log::error!("store {}: its log could not be written", self.name);
             crate::trace::record(None, EventKind::StoreFailed { store: self.name.clone().into() });
         }
-    }
-}
-
-/// The disks as a store sees them.
-struct Disks<'a> {
-    store: &'a StoreUnit,
-    node: NodeId,
-}
-
-impl Disks<'_> {
-    fn submit_to(&self, unit: usize, mount: MountId, op: u64, request: Request<'_>, guest: &dyn GuestCopy) -> Outcome {
-        let mut driver = Driver { index: unit };
-        let mut context = Context { pages: &MachinePages, io: &mut driver, node: self.node };
-        units()[unit].shared.lock().submit(mount, op, request, guest, &mut context)
-    }
-
-    fn submit_own(&self, op: u64, kind: Kind, sector: u64, bytes: &[u8]) -> Outcome {
-        // At most MAX_OP_BLOCKS blocks.
-        let segments = [(GuestPhysAddr::new(0), bytes.len() as u32)];
-        let request = Request { kind, sector, sectors: bytes.len() as u64 / SECTOR, segments: &segments };
-        self.submit_to(self.store.unit, self.store.mount, op, request, &OwnBytes(bytes))
-    }
-}
-
-impl Backend for Disks<'_> {
-    fn submit(&mut self, to: Target, op: u64, request: Request<'_>, guest: &dyn GuestCopy) -> Outcome {
-        let place = match to {
-            Target::Store => Some((self.store.unit, self.store.mount)),
-            Target::Base(volume) => {
-                let users = self.store.users.lock();
-                users.iter().find(|user| user.volume == volume).map(|user| (user.base_unit, user.base))
-            }
-        };
-        match place {
-            Some((unit, mount)) => self.submit_to(unit, mount, op, request, guest),
-            None => Outcome::Done(Status::IoError),
-        }
-    }
-
-    fn write(&mut self, op: u64, sector: u64, bytes: &[u8]) -> Outcome {
-        self.submit_own(op, Kind::Write, sector, bytes)
-    }
-
-    fn flush(&mut self, op: u64) -> Outcome {
-        self.submit_own(op, Kind::Flush, 0, &[])
     }
 }
 
