@@ -3,6 +3,7 @@
 use std::path::PathBuf;
 
 use config::{Hardware, Latency, ModelPlan, NodePlan, Preset};
+use control::Placement;
 use loads::Load;
 use machine_model::{CacheShape, Fidelity};
 use serde::{Deserialize, Serialize};
@@ -282,12 +283,15 @@ pub struct Workload {
     pub cmdline: String,
     /// Its memory.
     pub memory_mib: u32,
+    /// Whether its pages follow their users in a VM of ours.
+    pub placement: Placement,
     /// Its phases.
     pub phases: Vec<Phase>,
 }
 
 impl Workload {
-    /// A workload of crate `loads` with so many threads: the whole of it is phase `all`.
+    /// A workload of crate `loads` with so many threads: the whole of it is phase `all`. Its pages stay where they are touched
+    /// first, unless an experiment is about their moving.
     #[must_use]
     pub fn load(load: &Load, size: Size, threads: u16) -> Self {
         let size = match size {
@@ -304,6 +308,7 @@ impl Workload {
             initrd: Initrd::Load(load.name),
             cmdline: load.command_line(size, Some(threads)),
             memory_mib: load.memory_mib(size),
+            placement: Placement::FirstTouch,
             phases: load.phases().into_iter().map(phase).collect(),
         }
     }

@@ -77,6 +77,7 @@ impl Run<'_> {
             ports: Vec::new(),
             rng: false,
             balloon: false,
+            placement: self.workload.placement,
             ..debian_vm("workload", vcpus, memory, INITRD, &self.workload.cmdline)?
         };
         machine.start(&spec)?;

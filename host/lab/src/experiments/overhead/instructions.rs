@@ -2,6 +2,8 @@
 //! the VM's counts hold everything that the monitor does for it, and the breakdown tells what part of them is the
 //! monitor's own.
 
+use control::Placement;
+
 use crate::compare::Comparison;
 use crate::plan::{Initrd, MachineSpec, Mark, Meter, Phase, Plan, Size, System, Trial, Work, Workload};
 use crate::plot::{Bar, ChartPlan};
@@ -60,6 +62,7 @@ fn operations(size: Size) -> Workload {
         initrd: Initrd::Made(workloads::operations),
         cmdline: format!("quiet scale={}", size.pick(2, 1)),
         memory_mib: MEMORY_MIB,
+        placement: Placement::FirstTouch,
         phases: PHASES.into_iter().map(phase).chain([BOOT]).collect(),
     }
 }
