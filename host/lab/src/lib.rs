@@ -57,7 +57,7 @@ pub use run::{Progress, Scratch};
 /// How an experiment is to be run.
 #[derive(Clone, Debug, Default)]
 pub struct Options {
-    /// Fewer repetitions: ends within ten minutes on two cores.
+    /// Small sizes and few repetitions: minutes, half an hour for `overhead`.
     pub quick: bool,
     /// Whether to say on standard error how far it is.
     pub verbose: bool,

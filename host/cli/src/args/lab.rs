@@ -1,0 +1,125 @@
+//! Arguments of what measures the machine, and of what makes it another one: model, faults, demonstration, experiments.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use clap::{Args, ValueEnum};
+
+use super::values::parse_duration;
+use super::{Json, Launch};
+
+/// `model`.
+#[derive(Args, Debug)]
+pub struct Model {
+    /// Switch the model on or off, or zero the miss counters of all pages
+    #[arg(value_name = "ACTION")]
+    pub action: Option<ModelAction>,
+    /// Show so many of the pages with the most remote misses
+    #[arg(long, value_name = "N", default_value = "10")]
+    pub pages: usize,
+    #[command(flatten)]
+    pub json: Json,
+}
+
+/// What is asked of the model.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum ModelAction {
+    /// Caches, latencies and page walks count
+    On,
+    /// Plain speed
+    Off,
+    /// Zero the pages' miss counters
+    Reset,
+}
+
+/// `inject`.
+#[derive(Args, Debug)]
+pub struct Inject {
+    /// What fails
+    #[arg(required_unless_present = "list", value_name = "KIND")]
+    pub kind: Option<FaultKind>,
+    /// The nodes that it is about, as 2 or 0,1; for a page its machine address, as 0x9000_0000
+    #[arg(required_unless_present = "list", value_name = "NODES|ADDR")]
+    pub target: Option<String>,
+    /// When the machine's time has come this far, counted from its reset
+    #[arg(long, value_name = "TIME", value_parser = parse_duration, conflicts_with = "after_instructions")]
+    pub at: Option<Duration>,
+    /// When a hart has executed so many instructions since reset; the machine must count them (icount)
+    #[arg(long, value_name = "N")]
+    pub after_instructions: Option<u64>,
+    /// The hart whose instructions count
+    #[arg(long, value_name = "N", default_value = "0", requires = "after_instructions")]
+    pub hart: u64,
+    /// Show what has failed, what will, and what is left
+    #[arg(long, conflicts_with_all = ["kind", "target", "at", "after_instructions"])]
+    pub list: bool,
+    #[command(flatten)]
+    pub json: Json,
+}
+
+/// What can fail.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum FaultKind {
+    /// A node loses its power: its harts stop, its memory is gone
+    NodePower,
+    /// A router fails, and with it all nodes behind it
+    Router,
+    /// The link between these nodes and all others: both parts live on without each other
+    Link,
+    /// A node's controller hangs: its memory is gone, its harts hang
+    NodeController,
+    /// A page of memory cannot be accessed any more
+    Page,
+}
+
+/// `demo`.
+#[derive(Args, Debug)]
+pub struct Demo {
+    /// The machine file
+    #[arg(value_name = "MACHINE.toml")]
+    pub file: PathBuf,
+    /// The shell command to run in every VM; its output names a SHA-256 sum
+    #[arg(long, value_name = "COMMAND")]
+    pub exec: String,
+    /// A file with the SHA-256 sum expected, or the sum itself
+    #[arg(long, value_name = "FILE")]
+    pub reference: Option<String>,
+    /// A file in the guest whose last line is shown as progress
+    #[arg(long, value_name = "GUEST-FILE")]
+    pub watch: Option<String>,
+    /// How long the guests may take to answer after the machine has booted
+    #[arg(long, value_name = "TIME", default_value = "300s", value_parser = parse_duration)]
+    pub agent_timeout: Duration,
+    /// How long the command may take
+    #[arg(long, value_name = "TIME", default_value = "30m", value_parser = parse_duration)]
+    pub timeout: Duration,
+    /// Leave the machine running at the end
+    #[arg(long)]
+    pub keep: bool,
+    #[command(flatten)]
+    pub json: Json,
+    #[command(flatten)]
+    pub launch: Launch,
+}
+
+/// `bench`.
+#[derive(Args, Debug)]
+pub struct Bench {
+    /// The experiment; `list` names them, `report` collects what is stored of all
+    #[arg(value_name = "EXPERIMENT")]
+    pub name: String,
+    /// Small sizes and few repetitions: minutes, half an hour for `overhead`
+    #[arg(long)]
+    pub quick: bool,
+    /// Measure again what is stored
+    #[arg(long)]
+    pub fresh: bool,
+    /// Measure only the runs whose names have this in them
+    #[arg(long, value_name = "RUN")]
+    pub only: Option<String>,
+    /// Where JSON, table and charts go [default: results/EXPERIMENT]
+    #[arg(long, value_name = "DIR")]
+    pub out: Option<PathBuf>,
+    #[command(flatten)]
+    pub json: Json,
+}
