@@ -13,10 +13,10 @@ mod units;
 
 use crate::{
     hart::{Hart, HartTools},
-    machine::Capabilities,
+    machine::{Capabilities, memory},
     vm::Vm,
 };
-use addr::{GuestPhysAddr, VcpuIndex};
+use addr::{GuestPhysAddr, NodeId, VcpuIndex};
 use alloc::sync::Arc;
 use control::{ExitCause, ExitRecord, StopReason};
 use core::fmt;
@@ -71,6 +71,8 @@ pub struct Vcpu {
     pub wake_at: u64,
     /// Where the guest wants its steal time.
     pub steal_record: Option<GuestPhysAddr>,
+    /// It has taken memory that was zeroed ahead, which is not made up for yet.
+    owes_rest: bool,
     /// What others see.
     pub shared: SharedVcpu,
     /// Its VM.
@@ -112,6 +114,7 @@ impl Vcpu {
             run_state: RunState::Stopped,
             wake_at: u64::MAX,
             steal_record: None,
+            owes_rest: false,
             shared,
             vm,
             tlb: TlbContext::new(),
@@ -247,12 +250,13 @@ impl Vcpu {
     }
 
     /// The turn begins. `wants_rest`: somebody else wants the hart, or background work does, so WFI has to give it away.
-    pub fn begin_turn(&mut self, now: u64, wants_rest: bool) {
+    pub fn begin_turn(&mut self, now: u64, wants_rest: bool, node: NodeId) {
         let waited = now.saturating_sub(self.runnable_since);
         add(&self.shared.counters.wait_ticks, waited);
         self.shared.set_in_turn(true);
-        if wants_rest {
-            self.leave_when_waiting();
+        self.owes_rest = self.owes_rest && memory::frames().wants_zeroing(node);
+        if wants_rest || self.owes_rest {
+            self.context.hstatus |= hstatus::VTW;
         } else {
             self.context.hstatus &= !hstatus::VTW;
         }
@@ -261,9 +265,10 @@ impl Vcpu {
         }
     }
 
-    /// It leaves the hart when it waits for an interrupt, in this turn.
+    /// It has taken memory that was zeroed ahead: it leaves the hart when it waits for an interrupt, until that is made up for.
     #[inline]
     pub fn leave_when_waiting(&mut self) {
+        self.owes_rest = true;
         self.context.hstatus |= hstatus::VTW;
     }
 
