@@ -14,6 +14,7 @@ use rustix::fs::{MemfdFlags, ftruncate, memfd_create};
 pub struct SharedRam {
     _file: OwnedFd,
     path: PathBuf,
+    link: PathBuf,
 }
 
 impl SharedRam {
@@ -34,12 +35,20 @@ impl SharedRam {
         let link = Self::link_in(dir);
         let _ = fs::remove_file(&link);
         symlink(&path, &link)?;
-        Ok(Self { _file: ram, path })
+        Ok(Self { _file: ram, path, link })
     }
 
     /// Where others open it as long as this process lives.
     #[must_use]
     pub fn path(&self) -> &Path {
         &self.path
+    }
+}
+
+impl Drop for SharedRam {
+    /// Takes the link away before the file is closed: its number may be another file's a moment later, and the link
+    /// would lead there.
+    fn drop(&mut self) {
+        let _ = fs::remove_file(&self.link);
     }
 }
