@@ -2,7 +2,7 @@
 # First process of a Mirrorball lab guest: load the drivers of the virtual platform, mount the root disk, hand over.
 # Kernel command line: root=/dev/vda (default), rootflags=..., init=..., ro or rw; when there is no root to mount the guest
 # powers off, or with mirrorball.rescue opens a shell.
-/bin/busybox mkdir -p /dev /proc /sys /run /root
+/bin/busybox mkdir -p /dev /proc /sys /run /sysroot
 /bin/busybox mount -t devtmpfs -o nosuid,mode=0755 dev /dev
 /bin/busybox mount -t proc -o nosuid,noexec,nodev proc /proc
 /bin/busybox mount -t sysfs -o nosuid,noexec,nodev sys /sys
@@ -42,8 +42,8 @@ if [ -b "${root}1" ]; then
     root=${root}1
 fi
 # shellcheck disable=SC2086  # flags is empty or two words
-/bin/busybox mount -t ext4 $mode $flags "$root" /root || give_up "cannot mount $root"
+/bin/busybox mount -t ext4 $mode $flags "$root" /sysroot || give_up "cannot mount $root"
 for dir in dev proc sys run; do
-    /bin/busybox mount -o move "/$dir" "/root/$dir"
+    /bin/busybox mount -o move "/$dir" "/sysroot/$dir"
 done
-exec /bin/busybox switch_root /root "$init"
+exec /bin/busybox switch_root /sysroot "$init"
