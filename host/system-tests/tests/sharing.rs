@@ -55,8 +55,7 @@ fn guests_have_one_copy_of_what_they_read() {
     let of_target = "sha256sum < $1";
     let whole = right.run_with(of_target, &[&target]);
     assert_eq!(left.run_with(of_target, &[&target]), whole);
-    let change =
-        "cp $1 /var/tmp/kept; dd if=/dev/urandom of=$1 bs=5000 seek=31 count=3 conv=notrunc status=none; sha256sum < $1";
+    let change = "cp $1 /var/tmp/kept; dd if=/dev/urandom of=$1 bs=5000 seek=31 count=3 conv=notrunc status=none; sha256sum < $1";
     let changed = left.run_with(change, &[&target]);
     assert_ne!(changed, whole);
     assert_eq!(right.run_with(of_target, &[&target]), whole);

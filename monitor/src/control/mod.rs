@@ -28,7 +28,7 @@ static CONSOLES_WATCHED: AtomicBool = AtomicBool::new(false);
 #[inline]
 pub fn console_changed() {
     if CONSOLES_WATCHED.load(Ordering::Relaxed) {
-        crate::machine::wake_control();
+        crate::machine::duties::wake_control();
     }
 }
 

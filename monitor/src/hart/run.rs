@@ -41,7 +41,7 @@ pub fn run(hart: &'static Hart) -> ! {
 fn has_news(hart: &Hart) -> bool {
     csr::sip::read() & (interrupt::SSI | interrupt::SEI) != 0
         || hart.has_work()
-        || hart.is_control() && crate::machine::is_control_due()
+        || hart.is_control() && crate::machine::duties::is_due()
 }
 
 /// Handles everything that others left for this hart.
@@ -49,7 +49,7 @@ fn has_news(hart: &Hart) -> bool {
 fn attend(hart: &Hart, local: &mut HartLocal) {
     clear_software_interrupt();
     if csr::sip::read() & interrupt::SEI != 0 {
-        crate::machine::irq::handle_external(hart, crate::machine::device_interrupt);
+        crate::machine::irq::handle_external(hart, crate::machine::duties::device_interrupt);
     }
     if hart.take_kick() {
         look_at_requests(local);
@@ -60,7 +60,7 @@ fn attend(hart: &Hart, local: &mut HartLocal) {
         }
     }
     if hart.is_control() {
-        crate::machine::control_step();
+        crate::machine::duties::step();
     }
 }
 
@@ -147,10 +147,10 @@ fn turn(hart: &Hart, local: &mut HartLocal, entity: sched::Entity, waiting: Wait
     let is_shared = local.queue.len() > 1;
     let slice_end = if is_shared { begin.saturating_add(local.queue.slice_ticks(entity)) } else { u64::MAX };
     local.tools.watch(waiting.files);
-    local.tools.arm(slice_end.min(waiting.deadline).min(crate::machine::next_tick(hart, true)));
+    local.tools.arm(slice_end.min(waiting.deadline).min(crate::machine::duties::next_tick(hart, true)));
     let vcpu = &mut local.vcpus[at];
     hart.counters.running.store(entity.label(), Ordering::Relaxed);
-    vcpu.begin_turn(begin, is_shared || crate::machine::wants_rest(hart), hart.node);
+    vcpu.begin_turn(begin, is_shared || crate::machine::duties::wants_rest(hart), hart.node);
     let next = vcpu.run(hart, &mut local.tools);
     let end = csr::time::read();
     hart.counters.running.store(u32::MAX, Ordering::Relaxed);
@@ -172,7 +172,7 @@ fn turn(hart: &Hart, local: &mut HartLocal, entity: sched::Entity, waiting: Wait
             vcpu.vm.is_running() || {
                 vcpu.run_state = RunState::Parked;
                 // Whoever paused the VM waits for its last vCPU.
-                crate::machine::wake_control();
+                crate::machine::duties::wake_control();
                 false
             }
         }
@@ -189,7 +189,7 @@ fn idle(hart: &Hart, local: &mut HartLocal, waiting: Waiting) {
     let pull_at = balance::pull(hart, begin);
     if !crate::machine::idle_step(hart) {
         local.tools.watch(waiting.files);
-        local.tools.arm(waiting.deadline.min(crate::machine::next_tick(hart, false)).min(pull_at));
+        local.tools.arm(waiting.deadline.min(crate::machine::duties::next_tick(hart, false)).min(pull_at));
         if !hart.has_work() {
             fence::wait_for_interrupt();
         }

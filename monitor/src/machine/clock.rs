@@ -41,8 +41,9 @@ pub fn epoch_ns() -> u64 {
 /// A guest's clock has an alarm at `ticks`.
 pub fn set_alarm(ticks: u64) {
     if NEXT_ALARM.fetch_min(ticks, Ordering::SeqCst) > ticks {
+        super::duties::note(ticks, ticks);
         // The control hart has to set its timer anew.
-        super::wake_control();
+        super::duties::wake_control();
     }
 }
 
@@ -50,7 +51,7 @@ pub fn set_alarm(ticks: u64) {
 #[inline]
 #[must_use]
 pub fn next_alarm() -> u64 {
-    NEXT_ALARM.load(Ordering::Relaxed)
+    NEXT_ALARM.load(Ordering::SeqCst)
 }
 
 /// Is an alarm due?

@@ -290,7 +290,7 @@ impl Drop for View {
             units()[*unit].shared.lock().unmount(*mount);
             units()[*unit].mounted.lock().retain(|mounted| mounted.mount != *mount);
         }
-        super::wake_control();
+        super::duties::wake_control();
     }
 }
 

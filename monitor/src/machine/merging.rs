@@ -53,9 +53,12 @@ static NEXT: AtomicU64 = AtomicU64::new(u64::MAX);
 /// When it is even if the control hart does not rest before.
 static LATEST: AtomicU64 = AtomicU64::new(u64::MAX);
 
-fn plan(next: u64) {
+fn plan(next: u64, is_busy: bool) {
+    let latest = next.saturating_add(PATIENCE_S * super::capabilities().timebase_hz);
     NEXT.store(next, Ordering::Relaxed);
-    LATEST.store(next.saturating_add(PATIENCE_S * super::capabilities().timebase_hz), Ordering::Relaxed);
+    LATEST.store(latest, Ordering::Relaxed);
+    UNDER_WAY.store(is_busy, Ordering::Relaxed);
+    super::duties::note(next, latest);
 }
 
 /// A VM begins to run, loaded from `image`.
@@ -64,7 +67,7 @@ pub fn began(vm: &Vm, image: Option<Image>) {
     let guest = Guest { vm: vm.id, base: ram.base(), pages: ram.bytes() / addr::BASE_PAGE, image };
     let mut work = WORK.lock();
     work.policy.began(guest, csr::time::read(), super::capabilities().timebase_hz);
-    plan(work.policy.next_due());
+    plan(work.policy.next_due(), false);
 }
 
 /// A VM's memory is about to go.
@@ -72,6 +75,11 @@ pub fn ended(vm: VmId) {
     let mut work = WORK.lock();
     work.policy.ended(vm);
     work.search.take_if(|search| search.vm == vm);
+    if work.policy.next_due() == u64::MAX {
+        // Nobody to share with is left.
+        work.search = None;
+        plan(u64::MAX, false);
+    }
 }
 
 /// When there will be something to do.
@@ -113,8 +121,7 @@ pub fn step() {
     work.step(now);
     let is_busy = work.search.is_some() || work.policy.next_due() <= now;
     let next = if is_busy { now + super::capabilities().timebase_hz / STEPS_HZ } else { work.policy.next_due() };
-    UNDER_WAY.store(is_busy, Ordering::Relaxed);
-    plan(next);
+    plan(next, is_busy);
 }
 
 impl Work {

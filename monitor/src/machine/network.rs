@@ -159,7 +159,7 @@ impl Network {
             let plug = self.inner.lock().plugs.get(number).cloned().flatten();
             match plug {
                 None => {}
-                Some(Plug { end: End::Gateway, .. }) => super::wake_control(),
+                Some(Plug { end: End::Gateway, .. }) => super::duties::wake_control(),
                 Some(Plug { port, end: End::Device { vm, slot } }) => self.deliver_to(number, port, &vm, slot),
             }
         });
@@ -171,7 +171,7 @@ impl Network {
             Some((vm, Slot::Net(net))) => {
                 if net.receive_waiting(vm) {
                     self.ready.insert(number);
-                    super::wake_control();
+                    super::duties::wake_control();
                 }
             }
             // It is not there yet, or not any more. Its queue must become empty, or the next frame is not noted.

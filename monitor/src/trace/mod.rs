@@ -46,7 +46,7 @@ pub fn record(vm: Option<VmId>, kind: EventKind) {
         kind,
     });
     drop(events);
-    crate::machine::wake_control();
+    crate::machine::duties::wake_control();
 }
 
 /// Up to `max` events from sequence number `from`; names are filled in by `name_of`.

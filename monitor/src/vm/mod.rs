@@ -126,7 +126,7 @@ impl Vm {
         self.ending.lock().get_or_insert(ending);
         self.phase.store(Phase::Ending as u8, Ordering::SeqCst);
         self.call_vcpus_back();
-        crate::machine::wake_control();
+        crate::machine::duties::wake_control();
     }
 
     /// Why it ends, if it does.
@@ -159,7 +159,7 @@ impl Vm {
     /// A hart has dropped one of its vCPUs.
     pub fn vcpu_released(&self) {
         if self.owned_vcpus.fetch_sub(1, Ordering::SeqCst) == 1 {
-            crate::machine::wake_control();
+            crate::machine::duties::wake_control();
         }
     }
 

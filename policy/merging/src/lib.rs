@@ -16,7 +16,8 @@
 //! # What it refuses
 //! It reads no memory, knows no clock and merges nothing: whether pages are equal is found out by who carries a proposal
 //! out, with the pages protected. A guest that has opted out is never told to it. Passes become rarer and end
-//! ([`PASSES`]): a machine at rest does no work.
+//! ([`PASSES`]): a machine at rest does no work. A guest alone is not disturbed: there is nobody to
+//! share with.
 //!
 //! # Locking
 //! None: one owner calls it.
@@ -139,18 +140,28 @@ impl Merging {
         self.lives.retain(|life| life.guest.vm != vm);
     }
 
-    /// When there will be something to do; `u64::MAX` if never.
+    /// When there will be something to do; `u64::MAX` if never, as long as there are not two guests.
     #[must_use]
     pub fn next_due(&self) -> u64 {
+        if self.is_idle() {
+            return u64::MAX;
+        }
         self.lives.iter().map(|life| life.due).min().unwrap_or(u64::MAX)
     }
 
     /// The next thing worth a look at `now`.
     pub fn next(&mut self, now: u64) -> Option<Proposal> {
+        if self.is_idle() {
+            return None;
+        }
         let position = self.lives.iter().position(|life| life.due <= now)?;
         let original = self.original_of(position);
         let life = self.lives.get_mut(position)?;
         Some(life.compare(original).or_else(|| life.zeroes()).unwrap_or_else(|| life.end_pass(now)))
+    }
+
+    fn is_idle(&self) -> bool {
+        self.lives.len() < 2
     }
 
     /// The oldest guest with the image of the one at `position`.

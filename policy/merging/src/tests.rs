@@ -36,8 +36,23 @@ fn nothing_is_due_without_guests_or_too_early() {
     let mut merging = Merging::new();
     assert_eq!((merging.next_due(), merging.next(u64::MAX - 1)), (u64::MAX, None));
     merging.began(guest(1, Some(IMAGE)), 1_000, HZ);
+    merging.began(guest(2, Some(IMAGE)), 1_001, HZ);
     assert_eq!(merging.next_due(), 1_000 + FIRST_PASS_S * HZ);
     assert_eq!(merging.next(merging.next_due() - 1), None);
+}
+
+#[test]
+fn a_guest_alone_is_not_disturbed() {
+    let mut merging = Merging::new();
+    merging.began(guest(1, Some(IMAGE)), 0, HZ);
+    let late = 100 * FIRST_PASS_S * HZ;
+    assert_eq!((merging.next_due(), merging.next(late)), (u64::MAX, None));
+    // Another one comes: what is overdue is done; and goes: the rest stays undone.
+    merging.began(guest(2, None), late, HZ);
+    assert_eq!(merging.next_due(), FIRST_PASS_S * HZ);
+    assert!(merging.next(late).is_some());
+    merging.ended(VmId(2));
+    assert_eq!((merging.next_due(), merging.next(late)), (u64::MAX, None));
 }
 
 #[test]
@@ -98,6 +113,7 @@ fn no_portion_crosses_a_block() {
 fn passes_become_rarer_and_end() {
     let mut merging = Merging::new();
     merging.began(guest(1, None), 0, HZ);
+    merging.began(guest(2, None), u64::MAX, HZ);
     let mut times = vec![];
     while merging.next_due() != u64::MAX {
         let now = merging.next_due();
@@ -113,6 +129,7 @@ fn ram_that_is_no_whole_block_is_left_alone() {
     let mut merging = Merging::new();
     let odd = Guest { base: Gfn::new(BASE + 5), pages: PAGES_PER_LARGE + 3, ..guest(1, None) };
     merging.began(odd, 0, HZ);
+    merging.began(guest(2, None), u64::MAX, HZ);
     let now = merging.next_due();
     assert_eq!(pass(&mut merging, now), [Proposal::Passed { vm: VmId(1) }]);
     let last = Guest { base: Gfn::new(u64::MAX - 3), pages: 3, ..guest(1, None) };

@@ -407,7 +407,7 @@ impl StoreUnit {
             }
         }
         if self.store.lock().has_answer() || units().iter().any(|unit| unit.shared.lock().has_ready()) {
-            crate::machine::wake_control();
+            crate::machine::duties::wake_control();
         }
     }
 

@@ -175,11 +175,15 @@ impl GuestRam {
         }
     }
 
-    /// From now on the guest does not write the block of `first` unseen.
+    /// From now on the guest does not write the block of `first` unseen. Not while it is being moved: whoever moves it takes a
+    /// block that is watched for one that was not written since they watched it.
     #[must_use]
     pub fn watch_block(&self, first: Gfn) -> Option<Watched> {
         let pool = self.merging_pool();
         let mut inner = self.inner.lock();
+        if inner.is_held(first) {
+            return None;
+        }
         let page = inner.pmap.watch_large(&pool, first).ok()?;
         for table in &mut inner.tables {
             table.weaken(&DirectMemory, first, PAGES_PER_LARGE, PteFlags::RX);

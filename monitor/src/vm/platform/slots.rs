@@ -108,7 +108,7 @@ impl Slot {
             }
             Self::Console(device) => {
                 write_and_finish(&mut device.lock(), offset, width, value, env)?;
-                crate::machine::wake_control();
+                crate::machine::duties::wake_control();
             }
             Self::Rng(device) => write_and_finish(&mut device.lock(), offset, width, value, env)?,
             Self::Balloon(device) => write_and_finish(&mut device.lock(), offset, width, value, env)?,
