@@ -1,64 +1,114 @@
 //! Carries out what the policy of crate `merging` proposes, in bounded steps of the control hart: whoever ends a VM does so on
 //! the same hart, so nobody holds on to a VM that is to go.
 
+mod wire;
+
+pub use wire::sent;
+
 use crate::vm::{
     Vm,
-    memory::{self, Watched},
+    memory::{self, Candidates, GuestRam, Watched},
     registry,
 };
-use addr::{Gfn, Mfn, PAGES_PER_LARGE, VmId};
+use addr::{Gfn, PAGES_PER_LARGE, VmId};
 use alloc::sync::Arc;
+use arrayvec::ArrayVec;
 use control::EventKind;
 use core::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use merging::{Guest, Image, Merging, Proposal};
+use merging::{Guest, Image, Merging, PORTION, Proposal};
 use rv::csr;
 use spin::Mutex;
+use wire::Wire;
 
 /// Steps per second while there is something to do.
-const STEPS_HZ: u64 = 500;
+const STEPS_HZ: u64 = 1_000;
 /// How long a step waits for a moment in which the control hart runs no guest. A guest that never rests is interrupted no
 /// more often.
 const PATIENCE_S: u64 = 1;
-/// Blocks whose first words are looked at in one step.
-const LOOKS: usize = 32;
-/// Pages of a block that are searched for anything but zeroes in one step.
+/// Pages that are searched for anything but zeroes at a time; divides 64.
 const SEARCH: u64 = 32;
+/// How often that is done in one step while no page is zeroes, and proposals that come to nothing in one step.
+const LOOKS: usize = 8;
+/// Pages of zeroes for which a large page is given up: half of it.
+const WORTH_A_SPLIT: u64 = PAGES_PER_LARGE / 2;
+/// Pages of zeroes in a block of single pages for which they go.
+const WORTH_A_LOOK: u64 = PORTION;
 
-/// A block that has been nothing but zeroes so far.
+/// A block that is searched for pages of nothing but zeroes.
 #[derive(Clone, Copy, Debug)]
 struct Search {
     vm: VmId,
     first: Gfn,
-    page: Mfn,
-    /// Pages searched.
+    /// Pages done at the present stage.
     done: u64,
-    /// Whether this is the search that counts: the guest cannot write the block unseen.
-    watched: Option<Watched>,
+    /// Those that are zeroes, by bit.
+    zero: [u64; (PAGES_PER_LARGE / 64) as usize],
+    stage: Stage,
+}
+
+#[derive(Clone, Copy, Debug)]
+enum Stage {
+    /// Which pages are zeroes, as far as can be told while the guest writes them?
+    Look,
+    /// All were, and the guest cannot write the block unseen: are they still?
+    LookAgain(Watched),
+    /// Many were: they go one by one.
+    Drop,
+}
+
+impl Search {
+    const fn new(vm: VmId, first: Gfn) -> Self {
+        Self { vm, first, done: 0, zero: [0; (PAGES_PER_LARGE / 64) as usize], stage: Stage::Look }
+    }
+
+    fn zeroes(&self) -> u64 {
+        self.zero.iter().map(|bits| u64::from(bits.count_ones())).sum()
+    }
+
+    /// The next pages of zeroes to go.
+    fn next_portion(&mut self) -> ArrayVec<Gfn, { PORTION as usize }> {
+        let mut portion = ArrayVec::new();
+        while self.done < PAGES_PER_LARGE && !portion.is_full() {
+            let bits = self.zero.get((self.done / 64) as usize).copied().unwrap_or(0);
+            if bits >> (self.done % 64) & 1 != 0 {
+                portion.push(Gfn::new(self.first.raw() + self.done));
+            }
+            self.done += 1;
+        }
+        portion
+    }
 }
 
 #[derive(Debug)]
 struct Work {
     policy: Merging,
     search: Option<Search>,
+    wire: Wire,
     /// What the pass under way has found.
     merged: u64,
     zeroes: u64,
+    /// Pages that the round under way has merged.
+    by_wire: u64,
 }
 
-static WORK: Mutex<Work> = Mutex::new(Work { policy: Merging::new(), search: None, merged: 0, zeroes: 0 });
+static WORK: Mutex<Work> =
+    Mutex::new(Work { policy: Merging::new(), search: None, wire: Wire::new(), merged: 0, zeroes: 0, by_wire: 0 });
 /// Whether a pass is not finished.
 static UNDER_WAY: AtomicBool = AtomicBool::new(false);
+/// Are there two guests at least?
+static HAS_COMPANY: AtomicBool = AtomicBool::new(false);
 /// When the next step is due.
 static NEXT: AtomicU64 = AtomicU64::new(u64::MAX);
 /// When it is even if the control hart does not rest before.
 static LATEST: AtomicU64 = AtomicU64::new(u64::MAX);
 
-fn plan(next: u64, is_busy: bool) {
+/// The next step is due at `next`, if not before; `true` if that is news.
+fn plan(next: u64) -> bool {
     let latest = next.saturating_add(PATIENCE_S * super::capabilities().timebase_hz);
-    NEXT.store(next, Ordering::Relaxed);
-    LATEST.store(latest, Ordering::Relaxed);
-    UNDER_WAY.store(is_busy, Ordering::Relaxed);
+    LATEST.fetch_min(latest, Ordering::SeqCst);
+    let is_news = NEXT.fetch_min(next, Ordering::SeqCst) > next;
     super::duties::note(next, latest);
+    is_news
 }
 
 /// A VM begins to run, loaded from `image`.
@@ -67,7 +117,20 @@ pub fn began(vm: &Vm, image: Option<Image>) {
     let guest = Guest { vm: vm.id, base: ram.base(), pages: ram.bytes() / addr::BASE_PAGE, image };
     let mut work = WORK.lock();
     work.policy.began(guest, csr::time::read(), super::capabilities().timebase_hz);
-    plan(work.policy.next_due(), false);
+    note_company(&work.policy);
+    wake_at(work.policy.next_due());
+}
+
+fn note_company(policy: &Merging) {
+    HAS_COMPANY.store(!policy.is_idle(), Ordering::Relaxed);
+}
+
+/// There is something to do at `at`, if not before.
+fn wake_at(at: u64) {
+    if plan(at) {
+        // Whoever is in a guest now has set its timer without knowing.
+        super::duties::wake_control();
+    }
 }
 
 /// A VM's memory is about to go.
@@ -75,10 +138,11 @@ pub fn ended(vm: VmId) {
     let mut work = WORK.lock();
     work.policy.ended(vm);
     work.search.take_if(|search| search.vm == vm);
-    if work.policy.next_due() == u64::MAX {
+    work.wire.forget(vm);
+    note_company(&work.policy);
+    if work.policy.is_idle() {
         // Nobody to share with is left.
         work.search = None;
-        plan(u64::MAX, false);
     }
 }
 
@@ -86,14 +150,14 @@ pub fn ended(vm: VmId) {
 #[inline]
 #[must_use]
 pub fn next_step() -> u64 {
-    NEXT.load(Ordering::Relaxed)
+    NEXT.load(Ordering::SeqCst)
 }
 
 /// When there will be, if the control hart does not rest before.
 #[inline]
 #[must_use]
 pub fn latest_step() -> u64 {
-    LATEST.load(Ordering::Relaxed)
+    LATEST.load(Ordering::SeqCst)
 }
 
 /// Is there work that goes on when the control hart rests?
@@ -118,10 +182,14 @@ pub fn step() {
     }
     let now = csr::time::read();
     let mut work = WORK.lock();
+    // Whoever sends something from here on calls again.
+    NEXT.store(u64::MAX, Ordering::SeqCst);
+    LATEST.store(u64::MAX, Ordering::SeqCst);
     work.step(now);
-    let is_busy = work.search.is_some() || work.policy.next_due() <= now;
-    let next = if is_busy { now + super::capabilities().timebase_hz / STEPS_HZ } else { work.policy.next_due() };
-    plan(next, is_busy);
+    let due = work.policy.next_due().min(work.wire.next_due());
+    let is_busy = work.search.is_some() || due <= now;
+    UNDER_WAY.store(is_busy, Ordering::Relaxed);
+    plan(if is_busy { now + super::capabilities().timebase_hz / STEPS_HZ } else { due });
 }
 
 impl Work {
@@ -137,12 +205,8 @@ impl Work {
                     return;
                 }
                 Some(Proposal::Zeroes { vm, first }) => {
-                    let page = alive(vm).and_then(|life| life.memory().large_page(first));
-                    // Nearly all blocks are told by their first page.
-                    if let Some(page) = page.filter(|page| memory::is_zero(*page)) {
-                        self.search = Some(Search { vm, first, page, done: 1, watched: None });
-                        return;
-                    }
+                    self.search = self.go_on(Search::new(vm, first));
+                    return;
                 }
                 Some(Proposal::Passed { vm }) => {
                     let (merged, zeroes) = (core::mem::take(&mut self.merged), core::mem::take(&mut self.zeroes));
@@ -150,40 +214,84 @@ impl Work {
                         crate::trace::record(Some(vm), EventKind::PagesMerged { merged, zeroes });
                     }
                 }
-                None => return,
+                None => {
+                    self.merged_by_wire(now);
+                    return;
+                }
             }
         }
     }
 
+    /// A piece of work on what went over the wire.
+    fn merged_by_wire(&mut self, now: u64) {
+        self.by_wire += self.wire.step(now, &self.policy);
+        if self.by_wire != 0 && !self.wire.is_searching() {
+            let merged = core::mem::take(&mut self.by_wire);
+            crate::trace::record(None, EventKind::PagesMerged { merged, zeroes: 0 });
+        }
+    }
+
     /// Searches on; `None` when it has ended.
-    fn go_on(&mut self, search: Search) -> Option<Search> {
-        let end = (search.done + SEARCH).min(PAGES_PER_LARGE);
-        let mut pages = (search.done..end).map(|index| Mfn::new(search.page.raw() + index));
-        if !pages.all(memory::is_zero) {
-            return None;
-        }
-        if end < PAGES_PER_LARGE {
-            return Some(Search { done: end, ..search });
-        }
+    fn go_on(&mut self, mut search: Search) -> Option<Search> {
         let life = alive(search.vm)?;
-        match search.watched {
-            None => {
-                let watched = Some(life.memory().watch_block(search.first)?);
-                Some(Search { done: 0, watched, ..search })
+        match search.stage {
+            Stage::Look => {
+                // Most pages are told by their first words; those that are not take all of a step.
+                for _ in 0..LOOKS {
+                    let bits = life.memory().zeroes(Gfn::new(search.first.raw() + search.done), SEARCH);
+                    if let Some(all) = search.zero.get_mut((search.done / 64) as usize) {
+                        *all |= bits << (search.done % 64);
+                    }
+                    search.done += SEARCH;
+                    if search.done >= PAGES_PER_LARGE {
+                        return looked(life.memory(), search);
+                    }
+                    if bits != 0 {
+                        break;
+                    }
+                }
+                Some(search)
             }
-            Some(since) => {
+            Stage::LookAgain(since) => {
+                let bits = life.memory().zeroes(Gfn::new(search.first.raw() + search.done), SEARCH);
+                if bits != (1 << SEARCH) - 1 {
+                    return None;
+                }
+                search.done += SEARCH;
+                if search.done < PAGES_PER_LARGE {
+                    return Some(search);
+                }
                 if life.memory().drop_zeroes(search.first, since) {
                     self.zeroes += PAGES_PER_LARGE;
                 }
                 None
             }
+            Stage::Drop => {
+                let portion = search.next_portion();
+                self.zeroes += life.memory().drop_zero_pages(&portion);
+                (search.done < PAGES_PER_LARGE).then_some(search)
+            }
         }
     }
 }
 
+/// What becomes of a block that has been looked at.
+fn looked(memory: &GuestRam, search: Search) -> Option<Search> {
+    let (is_large, zeroes) = (memory.is_large(search.first), search.zeroes());
+    let search = Search { done: 0, ..search };
+    if is_large && zeroes == PAGES_PER_LARGE {
+        return Some(Search { stage: Stage::LookAgain(memory.watch_block(search.first)?), ..search });
+    }
+    // A large page is worth something, too.
+    let worth = if is_large { WORTH_A_SPLIT } else { WORTH_A_LOOK };
+    (zeroes >= worth).then_some(Search { stage: Stage::Drop, ..search })
+}
+
 fn compare(original: (VmId, Gfn), copy: (VmId, Gfn), pages: u64) -> Option<u64> {
     let (theirs, own) = (alive(original.0)?, alive(copy.0)?);
-    let merged = memory::merge(theirs.memory(), original.1, own.memory(), copy.1, pages);
+    let pair = |index| (Gfn::new(original.1.raw() + index), Gfn::new(copy.1.raw() + index));
+    let candidates: Candidates = (0..pages.min(PORTION)).map(pair).collect();
+    let merged = memory::merge(theirs.memory(), own.memory(), &candidates);
     for (life, first) in [(&theirs, original.1), (&own, copy.1)] {
         if (first.raw() + pages).is_multiple_of(PAGES_PER_LARGE) {
             life.memory().join_leaves(first);

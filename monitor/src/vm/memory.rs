@@ -10,7 +10,7 @@ mod merge;
 mod place;
 mod share;
 
-pub use merge::{Watched, is_zero, merge};
+pub use merge::{Candidates, Watched, merge};
 pub use place::PlacedCounts;
 
 use crate::machine::{

@@ -1,7 +1,7 @@
 //! Which guest pages are worth comparing with which, and when: memory that is the same in several VMs, found by hints and
 //! not by scanning.
 //!
-//! Two hints cost nothing to know:
+//! Three hints cost next to nothing to know:
 //! - *Boot images.* Guests that were started from one kernel have it at the same offset from where it was loaded. They
 //!   write to it while they boot (alternatives, trace points, jump labels), so its pages cannot simply stay shared from
 //!   the start: nearly all of them would be copied. But they write the same: once the guests have settled, page is
@@ -9,8 +9,11 @@
 //! - *Blocks that were taken and never used.* A guest that clears a large table takes all its memory for zeroes. Each
 //!   2 MiB block is looked at once in a pass; the first word that is not zero ends the look.
 //!
+//! - *The wire.* Whole pages that one guest has sent to others are looked for in the memory of those ([`wire`]).
+//!
 //! # Key types
 //! - [`Merging`]: facts in (a guest began, a guest ended), [`Proposal`]s out, in small portions and not before they are due.
+//! - [`wire::Sent`], [`wire::Round`]: what was sent lately, and a search for it.
 //! - [`Guest`]: what the monitor knows about a guest.
 //!
 //! # What it refuses
@@ -34,6 +37,7 @@ extern crate std;
 
 #[cfg(test)]
 mod tests;
+pub mod wire;
 
 use addr::{Gfn, PAGES_PER_LARGE, VmId};
 use alloc::vec::Vec;
@@ -140,6 +144,11 @@ impl Merging {
         self.lives.retain(|life| life.guest.vm != vm);
     }
 
+    /// All guests, oldest first.
+    pub fn guests(&self) -> impl Iterator<Item = &Guest> {
+        self.lives.iter().map(|life| &life.guest)
+    }
+
     /// When there will be something to do; `u64::MAX` if never, as long as there are not two guests.
     #[must_use]
     pub fn next_due(&self) -> u64 {
@@ -160,7 +169,9 @@ impl Merging {
         Some(life.compare(original).or_else(|| life.zeroes()).unwrap_or_else(|| life.end_pass(now)))
     }
 
-    fn is_idle(&self) -> bool {
+    /// Is there nobody to share with?
+    #[must_use]
+    pub fn is_idle(&self) -> bool {
         self.lives.len() < 2
     }
 

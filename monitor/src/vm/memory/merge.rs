@@ -7,6 +7,7 @@
 use super::{GuestRam, Inner};
 use crate::machine::memory::{DirectMemory, frames, nearest};
 use addr::{BASE_PAGE, Gfn, MachineAddr, Mfn, NodeId, PAGES_PER_LARGE, PageSize};
+use arrayvec::ArrayVec;
 use core::sync::atomic::Ordering;
 use frames::{DyingList, MachineMemory, PageOwner, PendingShootdown, Pool};
 use merging::PORTION;
@@ -14,8 +15,18 @@ use pmap::PageState;
 use rv_pte::PteFlags;
 use spin::MutexGuard;
 
-/// Machine pages of a portion that may become one, by their number in it: the original's and the copy's.
-type Pairs = [Option<(Mfn, Mfn)>; PORTION as usize];
+/// A page that may take the place of another.
+#[derive(Clone, Copy, Debug)]
+struct Pair {
+    /// The original's guest page, and the machine page behind it.
+    from: Gfn,
+    page: Mfn,
+    /// The copy's.
+    to: Gfn,
+    own: Mfn,
+}
+
+type Pairs = ArrayVec<Pair, { PORTION as usize }>;
 
 /// A block that was watched, to find out whether it is all zeroes.
 #[derive(Clone, Copy, Debug)]
@@ -25,30 +36,32 @@ pub struct Watched {
     writes: u64,
 }
 
-/// Maps pages of `copy` from `to` on to those of `original` from `from` on where they are equal; returns how many.
-pub fn merge(original: &GuestRam, from: Gfn, copy: &GuestRam, to: Gfn, pages: u64) -> u64 {
-    let mut pairs: Pairs = [None; PORTION as usize];
-    for (index, pair) in (0..pages).zip(&mut pairs) {
-        *pair = equal_now(original, Gfn::new(from.raw() + index), copy, Gfn::new(to.raw() + index));
-    }
-    if pairs.iter().all(Option::is_none) {
+/// Guest pages of two VMs that may be equal, the original's and the copy's.
+pub type Candidates = ArrayVec<(Gfn, Gfn), { PORTION as usize }>;
+
+/// Maps the second of each pair, a page of `copy`, to the first one, of `original`, where they are equal; returns how many.
+pub fn merge(original: &GuestRam, copy: &GuestRam, candidates: &Candidates) -> u64 {
+    let mut pairs: Pairs = candidates.iter().filter_map(|(from, to)| Pair::equal(original, *from, copy, *to)).collect();
+    if pairs.is_empty() {
         return 0;
     }
-    original.offer(from, &mut pairs);
-    let merged = copy.take_over(to, &pairs);
-    for (page, _) in pairs.iter().flatten() {
-        if let Err(why) = frames().release_hold(*page) {
+    original.offer(&mut pairs);
+    let merged = copy.take_over(&pairs);
+    for pair in pairs {
+        if let Err(why) = frames().release_hold(pair.page) {
             log::error!("memory of VM {:?}: {why}", original.vm);
         }
     }
     merged
 }
 
-/// The machine pages behind the two, if they are different pages with the same contents, as far as can be told while guests
-/// write them.
-fn equal_now(original: &GuestRam, from: Gfn, copy: &GuestRam, to: Gfn) -> Option<(Mfn, Mfn)> {
-    let (theirs, own) = (original.page_of(from)?, copy.page_of(to)?);
-    (theirs != own && is_equal(theirs, own)).then_some((theirs, own))
+impl Pair {
+    /// The machine pages behind the two, if they are different pages with the same contents, as far as can be told while
+    /// guests write them.
+    fn equal(original: &GuestRam, from: Gfn, copy: &GuestRam, to: Gfn) -> Option<Self> {
+        let (page, own) = (original.page_of(from)?, copy.page_of(to)?);
+        (page != own && is_equal(page, own)).then_some(Self { from, page, to, own })
+    }
 }
 
 fn words(page: Mfn) -> impl Iterator<Item = u64> {
@@ -60,9 +73,16 @@ fn is_equal(one: Mfn, other: Mfn) -> bool {
     words(one).eq(words(other))
 }
 
+/// A few words of a page in one: equal pages have the same, and few others do. 0 if those words are zeroes.
+fn fingerprint(page: Mfn) -> u64 {
+    const WORDS: u64 = 15;
+    // Neither at the same place in each cache line, nor at the beginning of anything.
+    let word = |index: u64| DirectMemory.read_u64(MachineAddr::new(page.addr().raw() + index * (256 + 8)));
+    (0..WORDS).map(word).fold(0, |sum: u64, word| (sum.rotate_left(23) ^ word).wrapping_mul(0x9e37_79b9_7f4a_7c15))
+}
+
 /// Is the page all zeroes?
-#[must_use]
-pub fn is_zero(page: Mfn) -> bool {
+fn is_zero(page: Mfn) -> bool {
     words(page).all(|word| word == 0)
 }
 
@@ -81,60 +101,50 @@ impl GuestRam {
         self.pool(nearest(node))
     }
 
-    /// Makes the first pages of `pairs` fit to be mapped by others, and holds them. What cannot be is struck out.
-    fn offer(&self, from: Gfn, pairs: &mut Pairs) {
+    /// Makes the original's pages fit to be mapped by others, and holds them. What cannot be is struck out.
+    fn offer(&self, pairs: &mut Pairs) {
         let pool = self.merging_pool();
         let mut inner = self.inner.lock();
         let mut is_weakened = false;
-        for (pair, gfn) in pairs.iter_mut().zip(from.raw()..) {
-            let (Some((page, _)), gfn) = (*pair, Gfn::new(gfn)) else { continue };
-            match inner.single_page(gfn) {
-                Some((now, true)) if now == page => {}
-                Some((now, false)) if now == page && inner.pmap.share(&pool, gfn).is_ok() => {
-                    inner.exchange_leaves(&pool, gfn, page, PteFlags::RX, None);
-                    is_weakened = true;
-                }
-                _ => *pair = None,
+        pairs.retain(|pair| match inner.single_page(pair.from) {
+            Some((now, true)) => now == pair.page,
+            Some((now, false)) if now == pair.page && inner.pmap.share(&pool, pair.from).is_ok() => {
+                inner.exchange_leaves(&pool, pair.from, pair.page, PteFlags::RX, None);
+                is_weakened = true;
+                true
             }
-        }
+            _ => false,
+        });
         let inner = if is_weakened { self.settle(inner, DyingList::new()) } else { inner };
-        for (pair, gfn) in pairs.iter_mut().zip(from.raw()..) {
-            let (Some((page, _)), gfn) = (*pair, Gfn::new(gfn)) else { continue };
-            let is_shared = inner.single_page(gfn) == Some((page, true));
-            if !is_shared || frames().hold(page, PageOwner { vm: self.vm, gfn }).is_err() {
-                *pair = None;
-            }
-        }
+        pairs.retain(|pair| {
+            let owner = PageOwner { vm: self.vm, gfn: pair.from };
+            inner.single_page(pair.from) == Some((pair.page, true)) && frames().hold(pair.page, owner).is_ok()
+        });
     }
 
-    /// Maps guest pages from `to` on to the first pages of `pairs`, which do not change any more, where they still equal the
-    /// second ones; returns how many.
-    fn take_over(&self, to: Gfn, pairs: &Pairs) -> u64 {
+    /// Maps the copy's guest pages to the original's machine pages, which do not change any more, where they still are equal;
+    /// returns how many.
+    fn take_over(&self, pairs: &Pairs) -> u64 {
         let pool = self.merging_pool();
-        let wanted = || pairs.iter().zip(to.raw()..).filter_map(|(pair, gfn)| Some(((*pair)?, Gfn::new(gfn))));
         let mut inner = self.inner.lock();
-        for ((_, own), gfn) in wanted() {
-            if inner.single_page(gfn) == Some((own, false)) && inner.pmap.watch(&pool, gfn).is_ok() {
-                inner.exchange_leaves(&pool, gfn, own, PteFlags::RX, None);
+        for pair in pairs {
+            if inner.single_page(pair.to) == Some((pair.own, false)) && inner.pmap.watch(&pool, pair.to).is_ok() {
+                inner.exchange_leaves(&pool, pair.to, pair.own, PteFlags::RX, None);
             }
         }
-        let token = self.tlb.retire();
-        let watched = token.generation();
-        inner.last_watched = watched;
-        drop(inner);
-        self.finish(PendingShootdown::new(token, DyingList::new()));
-        let mut inner = self.inner.lock();
+        let (mut inner, is_settled) = self.settle_watch(inner);
         let (mut dying, mut merged) = (DyingList::new(), 0);
-        // Somebody who moves pages may have watched one of these anew, after a write. They are looked at again some time.
-        let is_settled = inner.last_watched == watched || self.tlb.all_passed(inner.last_watched);
-        for ((theirs, own), gfn) in wanted().filter(|_| is_settled) {
-            let state = inner.pmap.lookup(&DirectMemory, gfn).map(|mapping| mapping.state);
+        for pair in pairs.iter().filter(|_| is_settled) {
+            let state = inner.pmap.lookup(&DirectMemory, pair.to).map(|mapping| mapping.state);
             let is_still = match state {
-                Ok(PageState::Private { mfn, watched: true, .. } | PageState::Shared { mfn, .. }) => mfn == own,
+                Ok(PageState::Private { mfn, watched: true, .. } | PageState::Shared { mfn, .. }) => mfn == pair.own,
                 _ => false,
             };
-            if is_still && is_equal(theirs, own) && inner.pmap.map_shared(&pool, gfn, theirs, &mut dying).is_ok() {
-                inner.exchange_leaves(&pool, gfn, theirs, PteFlags::RX, None);
+            if is_still
+                && is_equal(pair.page, pair.own)
+                && inner.pmap.map_shared(&pool, pair.to, pair.page, &mut dying).is_ok()
+            {
+                inner.exchange_leaves(&pool, pair.to, pair.page, PteFlags::RX, None);
                 merged += 1;
             }
         }
@@ -143,12 +153,41 @@ impl GuestRam {
         merged
     }
 
+    /// Calls `see` with the fingerprints of pages from `first` on that are this VM's own.
+    pub fn fingerprints(&self, first: Gfn, pages: u64, mut see: impl FnMut(Gfn, u64)) {
+        let inner = self.inner.lock();
+        for gfn in (first.raw()..first.raw().saturating_add(pages)).map(Gfn::new) {
+            if let Some((page, false)) = inner.single_page(gfn) {
+                see(gfn, fingerprint(page));
+            }
+        }
+    }
+
+    /// The fingerprint of the page behind `gfn`, 0 if there is none.
+    #[must_use]
+    pub fn fingerprint(&self, gfn: Gfn) -> u64 {
+        self.page_of(gfn).map_or(0, fingerprint)
+    }
+
     /// Waits, without the lock, until no hart relies on leaves as they were before; frees `dying` then.
     fn settle<'a>(&'a self, inner: MutexGuard<'a, Inner>, dying: DyingList) -> MutexGuard<'a, Inner> {
         let token = self.tlb.retire();
         drop(inner);
         self.finish(PendingShootdown::new(token, dying));
         self.inner.lock()
+    }
+
+    /// Waits, without the lock, until no hart can write unseen what has been watched. `false` if somebody who moves pages may have
+    /// watched one of these anew meanwhile, after a write, and not waited yet: they are looked at again some time.
+    fn settle_watch<'a>(&'a self, mut inner: MutexGuard<'a, Inner>) -> (MutexGuard<'a, Inner>, bool) {
+        let token = self.tlb.retire();
+        let watched = token.generation();
+        inner.last_watched = watched;
+        drop(inner);
+        self.finish(PendingShootdown::new(token, DyingList::new()));
+        let inner = self.inner.lock();
+        let is_settled = inner.last_watched == watched || self.tlb.all_passed(inner.last_watched);
+        (inner, is_settled)
     }
 
     /// One large leaf for the block of `gfn`, where all its pages are shared and those of one machine block: the guest's
@@ -165,14 +204,51 @@ impl GuestRam {
         drop(self.settle(inner, dying));
     }
 
-    /// The first machine page of the large page that backs the block of `first`.
+    /// Does one large page back the block of `first`?
     #[must_use]
-    pub fn large_page(&self, first: Gfn) -> Option<Mfn> {
-        let mapping = self.inner.lock().pmap.lookup(&DirectMemory, first).ok()?;
-        match mapping.state {
-            PageState::Private { mfn, pins: 0, .. } if mapping.size == PageSize::Large => Some(mfn),
-            _ => None,
+    pub fn is_large(&self, first: Gfn) -> bool {
+        self.inner.lock().pmap.lookup(&DirectMemory, first).is_ok_and(|mapping| mapping.size == PageSize::Large)
+    }
+
+    /// Which of `pages` pages (at most 64) from `first` on are this VM's own and nothing but zeroes now, by bit.
+    #[must_use]
+    pub fn zeroes(&self, first: Gfn, pages: u64) -> u64 {
+        let inner = self.inner.lock();
+        let is_zero = |index: &u64| {
+            let page = inner.single_page(Gfn::new(first.raw() + index));
+            page.is_some_and(|(page, is_shared)| !is_shared && self::is_zero(page))
+        };
+        (0..pages.min(64)).filter(is_zero).fold(0, |bits, index| bits | 1 << index)
+    }
+
+    /// Those of `pages` that still are nothing but zeroes when the guest cannot write them go back, one by one; returns how
+    /// many.
+    pub fn drop_zero_pages(&self, pages: &ArrayVec<Gfn, { PORTION as usize }>) -> u64 {
+        let pool = self.merging_pool();
+        let mut inner = self.inner.lock();
+        let mut watched: ArrayVec<(Gfn, Mfn), { PORTION as usize }> = ArrayVec::new();
+        for gfn in pages {
+            let own = inner.single_page(*gfn).filter(|(_, is_shared)| !is_shared);
+            if let Some((page, _)) = own
+                && inner.pmap.watch(&pool, *gfn).is_ok()
+            {
+                inner.exchange_leaves(&pool, *gfn, page, PteFlags::RX, None);
+                watched.push((*gfn, page));
+            }
         }
+        let (mut inner, is_settled) = self.settle_watch(inner);
+        let (mut dying, mut dropped) = (DyingList::new(), 0);
+        for (gfn, page) in watched.into_iter().filter(|_| is_settled) {
+            let state = inner.pmap.lookup(&DirectMemory, gfn).map(|mapping| mapping.state);
+            let is_still = matches!(state, Ok(PageState::Private { mfn, pins: 0, watched: true }) if mfn == page);
+            if is_still && is_zero(page) && inner.pmap.release(&pool, gfn, 1, &mut dying).is_ok() {
+                inner.remove_leaves(gfn, 1);
+                dropped += 1;
+            }
+        }
+        drop(self.settle(inner, dying));
+        self.sharing.zeroes.fetch_add(dropped, Ordering::Relaxed);
+        dropped
     }
 
     /// From now on the guest does not write the block of `first` unseen. Not while it is being moved: whoever moves it takes a

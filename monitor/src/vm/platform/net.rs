@@ -8,13 +8,14 @@ use crate::{
     },
     vm::Vm,
 };
+use addr::BASE_PAGE;
 use alloc::sync::{Arc, Weak};
 use control::{ControlError, NetSpec, VmSpec};
 use core::sync::atomic::{AtomicBool, Ordering};
 use device::IrqLine;
 use spin::{Mutex, MutexGuard};
 use virtio::{
-    Trigger, VirtioMmio,
+    GuestSegment, Trigger, VirtioMmio,
     net::{Net, NetBackend, NetConfig, NetHeader, Received, Transmit, TransmitFrame},
 };
 
@@ -29,6 +30,22 @@ type Device = VirtioMmio<Net<NetPort>>;
 /// also covers a driver that resets the device and never says so.
 pub struct NetPort {
     port: SharedPort,
+    /// Whose pages are sent; none of one that has no memory in common with others.
+    sender: Option<Weak<Vm>>,
+}
+
+impl NetPort {
+    /// Others may have the pages among these soon: all but headers. A page may be sent in two parts, each in its frame.
+    fn note_pages(&self, segments: &[GuestSegment]) {
+        const LONGEST_HEADER: u32 = 128;
+        let mut sender = None;
+        for segment in segments.iter().filter(|segment| segment.len > LONGEST_HEADER) {
+            let Some(weak) = &self.sender else { return };
+            let Some(vm) = sender.get_or_insert_with(|| weak.upgrade().map(|vm| vm.id)) else { return };
+            let pages = (segment.addr.page_offset() + u64::from(segment.len)).div_ceil(BASE_PAGE);
+            machine::merging::sent(*vm, segment.addr.gfn(), pages.min(u16::MAX.into()) as u16);
+        }
+    }
 }
 
 impl NetBackend for NetPort {
@@ -38,6 +55,7 @@ impl NetBackend for NetPort {
             && frame.copy_to(copy.bytes_mut()) == Ok(frame.len())
         {
             self.port.send(*header, copy);
+            self.note_pages(frame.segments());
         }
         Transmit::Taken
     }
@@ -74,7 +92,10 @@ impl NetSlot {
         let derive = || subnet::derive_mac(machine::name().as_str(), spec.name.as_str(), position);
         let mac = net.mac.unwrap_or_else(derive);
         let port = Arc::new(network::find(&net.subnet)?.attach(mac, vm, slot)?);
-        let model = Net::new(NetPort { port: port.clone() }, NetConfig { mac: mac.0, mtu: net.mtu });
+        let model = Net::new(
+            NetPort { port: port.clone(), sender: spec.sharing.then(|| vm.clone()) },
+            NetConfig { mac: mac.0, mtu: net.mtu },
+        );
         let device = Mutex::new(VirtioMmio::new(model, line, trigger));
         Ok(Self { device, port, is_stalled: AtomicBool::new(false) })
     }
