@@ -4,12 +4,13 @@ mod bootscale;
 mod exits;
 mod machine;
 mod overhead;
+mod sharing;
 
 use crate::plan::Experiment;
 
 /// All experiments, in the order of `mirrorball bench list`.
 pub const EXPERIMENTS: &[Experiment] =
-    &[machine::EXPERIMENT, exits::EXPERIMENT, overhead::EXPERIMENT, bootscale::EXPERIMENT];
+    &[machine::EXPERIMENT, exits::EXPERIMENT, overhead::EXPERIMENT, bootscale::EXPERIMENT, sharing::EXPERIMENT];
 
 #[cfg(test)]
 mod tests {

@@ -1,0 +1,82 @@
+#!/bin/sh
+# First process of the KVM host of experiment `sharing`: starts idle Debian guests one after the other, each on a
+# throw-away overlay of the same disk, and says how much memory the host has free when all has settled. KSM and free page
+# reporting are on, which Debian leaves to the owner. Kernel command line:
+#   guests=N memory=MIB     how many guests, and the memory of each
+#   settle=SECONDS          how long a guest is left alone after it has come up, before KSM is waited for
+export PATH=/bin HOME=/root LC_ALL=C
+mount -t proc proc /proc
+mount -t sysfs sysfs /sys
+mount -t devtmpfs devtmpfs /dev
+mkdir -p /dev/shm /tmp /run /unpacked
+mount -t tmpfs -o mode=1777 shm /dev/shm
+mount -t tmpfs -o mode=1777 tmp /tmp
+: "${guests:=2}" "${memory:=256}" "${settle:=60}"
+end() {
+    echo "KVM $*"
+    poweroff -f
+}
+while read -r module; do
+    insmod "/modules/$module.ko" || end "failed reason=cannot load $module"
+done </modules/order
+[ -c /dev/kvm ] || end "failed reason=no /dev/kvm"
+# The guest's own initial file system brings the host's driver of the disk, too: they are of one kernel.
+(cd /unpacked && cpio -i </guest/initrd 2>/dev/null)
+insmod /unpacked/modules/virtio_blk.ko || end "failed reason=cannot load virtio_blk"
+tries=0
+until [ -b /dev/vda ]; do
+    tries=$((tries + 1))
+    [ $tries -lt 100 ] || end "failed reason=no disk"
+    usleep 100000
+done
+rm -r /unpacked
+
+ksm=/sys/kernel/mm/ksm
+echo 1000 >$ksm/pages_to_scan
+echo 20 >$ksm/sleep_millisecs
+echo 1 >$ksm/use_zero_pages
+echo "KVM host kernel=$(uname -r) hugepages=$(sed 's/.*\[\(.*\)\].*/\1/' /sys/kernel/mm/transparent_hugepage/enabled)" \
+    "ksm=on reporting=on guests=$guests memory_mib=$memory"
+
+run_guest() {
+    qemu-system-riscv64 -nodefaults -display none -no-reboot -M virt,aia=aplic-imsic -accel kvm -cpu host -m "${memory}M" \
+        -smp 1 -kernel /guest/Image -initrd /guest/initrd \
+        -append "console=ttyS0 root=/dev/vda1 rw quiet systemd.hostname=vm-$1" -serial stdio -monitor none \
+        -drive if=none,id=root,file=/dev/vda,format=raw,snapshot=on -device virtio-blk-device,drive=root \
+        -device virtio-balloon-device,free-page-reporting=on -device virtio-rng-device </dev/null 2>&1 | busybox tee "/tmp/console-$1" | sed "s/^/$1: /"
+    echo "KVM guest $1 ended"
+}
+# Two scans of everything after the last change: what KSM can find, it has found.
+settled() {
+    sleep "$settle"
+    echo 1 >$ksm/run
+    scans=$(($(cat $ksm/full_scans) + 3))
+    until [ "$(cat $ksm/full_scans)" -ge $scans ]; do
+        sleep 2
+    done
+    # It takes a good part of a hart: not while the next guest boots.
+    echo 0 >$ksm/run
+}
+free_kib() {
+    # What a disk holds, too, is not the guests': their own page caches are in their memory.
+    sync
+    echo 3 >/proc/sys/vm/drop_caches
+    sed -n 's/^MemFree: *\([0-9]*\) kB/\1/p' /proc/meminfo
+}
+echo "KVM free guests=0 kib=$(free_kib)"
+for index in $(seq 1 "$guests"); do
+    run_guest "$index" &
+    tries=0
+    until grep -q "root@" "/tmp/console-$index" 2>/dev/null; do
+        tries=$((tries + 1))
+        [ $tries -lt 900 ] || {
+            tail -n 20 "/tmp/console-$index"
+            end "failed reason=guest $index does not come up"
+        }
+        sleep 1
+    done
+    settled
+    echo "KVM free guests=$index kib=$(free_kib) ksm_saved_pages=$(cat $ksm/pages_sharing) zero_pages=$(cat $ksm/ksm_zero_pages 2>/dev/null)"
+done
+echo "WORKLOAD done"
+end "done"

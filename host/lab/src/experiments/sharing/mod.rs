@@ -1,0 +1,94 @@
+//! Experiment `sharing`: what further copies of an operating system cost in memory (Disco, section 5.3 and Fig. 7).
+//!
+//! Debian guests of 256 MiB, all from one kernel and one disk image that each may write to. Trial `vms` compiles in one
+//! after the other and tells at 1, 2, 4 and 8 of them what there would be without sharing, what there is, and of what
+//! kind. Trial `idle` starts guests with nothing to do and tells what the second one took of the machine's memory when
+//! all had settled; `idle-kvm` the same of KVM on the same machine, with QEMU, KSM and free page reporting.
+
+mod kvm;
+mod measure;
+mod parts;
+
+use crate::compare::Comparison;
+use crate::plan::{Artifact, Experiment, MachineSpec, Meter, Plan, Procedure, Size, System, Trial, Work};
+use crate::plot::{ChartPlan, Content};
+use crate::report::{AtMost, Goal, Target};
+
+const MIB: &str = "MiB";
+/// Memory of each guest.
+const VM_MIB: u32 = 256;
+/// The module that mounts the root disk.
+const INITRD: &str = "initrd.cpio";
+/// The machine's disk with the root image.
+const DISK: &str = "debian";
+
+/// The experiment.
+pub const EXPERIMENT: Experiment = Experiment {
+    name: "sharing",
+    summary: "what further Debian guests cost in memory, beside KVM with KSM",
+    goals: GOALS,
+    plan,
+};
+
+const GOALS: &[Goal] = &[
+    Goal::new(
+        "shared_footprint_8",
+        "",
+        AtMost(1.25),
+        "machine memory of kernel text and disk cache with most VMs, over that with one",
+    ),
+    Goal::new("private_mib_per_vm", MIB, AtMost(32.0), "kernel data of a VM of 256 MiB after its workload, all parts"),
+    Goal::new("extra_vm_mib", MIB, AtMost(64.0), "machine memory for one more idle Debian VM"),
+    Goal::new("extra_vm_share", "", AtMost(0.40), "the same over that of KVM with KSM"),
+    Goal::new("mapped_read_share", "", Target::AtLeast(0.95), "bytes of disk reads served without copying"),
+];
+
+fn plan(size: Size) -> Plan {
+    let most = size.pick(2, 8);
+    let trial = |name: &str, count, machine, system, run| Trial {
+        name: name.to_owned(),
+        work: Work::Procedure(Procedure {
+            count,
+            version: 1,
+            needs: match system {
+                System::Kvm => &[Artifact::Cached("root/root.img"), Artifact::KvmHost],
+                _ => &[Artifact::Cached("root/root.img"), Artifact::Cached("kernel/Image")],
+            },
+            run,
+        }),
+        machine,
+        system,
+        meter: Meter::Own,
+        seed: 0,
+    };
+    let trials = vec![
+        trial("vms", most, MachineSpec::new(2, 2, 2048), System::Mirrorball, measure::compile),
+        trial("idle", 2, MachineSpec::new(1, 2, 2048), System::Mirrorball, measure::idle),
+        trial("idle-kvm", 2, MachineSpec::new(1, 2, 2048), System::Kvm, kvm::idle),
+    ];
+    let part = |trial: &str, names: &[&str]| Comparison::Parts {
+        trial: trial.to_owned(),
+        parts: names.iter().map(|name| ((*name).to_owned(), (*name).to_owned())).collect(),
+    };
+    let comparisons = vec![
+        Comparison::Values { trial: "vms".to_owned() },
+        part("idle", &["extra_vm_mib"]),
+        Comparison::Peer { trial: "idle-kvm".to_owned() },
+        Comparison::Ratio {
+            figure: "extra_vm_share".to_owned(),
+            value: "extra_vm_mib".to_owned(),
+            of: "idle".to_owned(),
+            over: "idle-kvm".to_owned(),
+            peer: None,
+        },
+    ];
+    Plan { trials, comparisons, charts: vec![chart(&measure::counts(most))] }
+}
+
+/// What Fig. 7 shows: memory as if nothing were shared, and as it is.
+fn chart(counts: &[u64]) -> ChartPlan {
+    let figures: Vec<_> =
+        counts.iter().flat_map(|count| ["virtual", "machine"].map(|kind| measure::name(*count, kind))).collect();
+    let content = Content::Figures { figures, y: MIB, logarithmic: false };
+    ChartPlan { id: "footprint", title: "Memory of Debian guests: virtual and machine".to_owned(), content }
+}
