@@ -149,55 +149,71 @@ fn equal_kernels_become_one() {
     assert_eq!((sharing(&machine), ok(machine.lost_pages())), ((0, 0), 0));
 }
 
-/// Sends a file whole with `sendfile`, as an NFS server hands out pages of its page cache, to whoever connects.
+/// Sends a file whole with `sendfile`, as an NFS server hands out pages of its page cache, to each of `$2` that connect.
 const SERVE: &str = r#"cat > /tmp/serve.c <<'END'
 #include <arpa/inet.h>
 #include <fcntl.h>
+#include <stdlib.h>
 #include <sys/sendfile.h>
 #include <unistd.h>
 int main(int count, char **words) {
     struct sockaddr_in here = {.sin_family = AF_INET, .sin_port = htons(7000)};
     int file = open(words[1], O_RDONLY), door = socket(AF_INET, SOCK_STREAM, 0);
-    if (file < 0 || bind(door, (void *)&here, sizeof here) || listen(door, 1) || daemon(0, 0)) return 1;
-    int peer = accept(door, 0, 0);
-    while (sendfile(peer, file, 0, 1 << 20) > 0) {}
-    close(peer);
+    if (file < 0 || bind(door, (void *)&here, sizeof here) || listen(door, 4) || daemon(0, 0)) return 1;
+    for (int left = atoi(words[2]); left > 0; left--) {
+        int peer = accept(door, 0, 0);
+        off_t at = 0;
+        while (sendfile(peer, file, &at, 1 << 20) > 0) {}
+        close(peer);
+    }
     return 0;
 }
 END
-gcc -o /tmp/serve /tmp/serve.c && /tmp/serve $1"#;
+gcc -o /tmp/serve /tmp/serve.c && /tmp/serve $1 $2"#;
+/// Fetches that into a file in memory, from host `$1` into `$2`.
+const FETCH: &str = "for n in $(seq 50); do exec 3<>/dev/tcp/10.9.0.$1/7000 && break; sleep 0.2; done; cat <&3 >$2";
+const SUM: &str = "sha256sum < $1; wc -c < $1";
 
-/// One guest has a large file of its disk in its page cache and sends it to another, which keeps it in memory: soon after
-/// hardly any of it is there twice. What the receiver then writes to it is its own.
+/// One guest has a large file of its disk in its page cache and sends it to two others, which keep it in memory: soon after
+/// hardly any of it is there twice for the one that shares, all of it for the one that does not. What the receiver then
+/// writes to it is its own.
 #[test]
 fn what_went_over_the_wire_is_there_once() {
     let rig = ok(ok(Rig::new("wire", 2, 2048)).subnet("lan", false));
     let machine = ok(with_debian(rig).boot());
     let on_lan = |vm| VmSpec { nets: vec![net("lan", None)], ..debian(vm, 1) };
-    let specs = [on_lan("server"), on_lan("client")];
+    let specs = [on_lan("server"), on_lan("client"), VmSpec { sharing: false, ..on_lan("apart") }];
     specs.iter().for_each(|spec| ok(machine.client().create_vm(spec.clone())));
-    let [mut server, mut client] = Shell::start_all(&machine, specs.each_ref());
+    let [mut server, mut client, mut apart] = Shell::start_all(&machine, specs.each_ref());
     let up = "nic=$(ls /sys/class/net | grep -v lo); ip addr add 10.9.0.$1/24 dev $nic; ip link set $nic up";
-    server.run_with(up, &["1"]);
-    client.run_with(up, &["2"]);
+    for (shell, host) in [(&mut server, "1"), (&mut client, "2"), (&mut apart, "3")] {
+        shell.run_with(up, &[host]);
+    }
+    // What the one that does not share sends is not looked for either.
+    apart.run_with(SERVE, &["/usr/bin/bash", "1"]);
+    client.run_with(FETCH, &["3", "/dev/shm/bash"]);
+
     let file = server.run("find /usr -xdev -name cc1 -type f");
-    let sum = server.run_with("sha256sum < $1; wc -c < $1", &[&file]);
+    let sum = server.run_with(SUM, &[&file]);
     let pages = sum.lines().nth(1).and_then(|bytes| bytes.parse::<u64>().ok()).expect("a length") / 4096;
-    server.run_with(SERVE, &[&file]);
-    let merged = |machine: &Running| ok(machine.client().vm_stats(&specs[1].name)).pages_merged;
-    let before = merged(&machine);
-    client
-        .run("for n in $(seq 50); do exec 3<>/dev/tcp/10.9.0.1/7000 && break; sleep 0.2; done; cat <&3 >/dev/shm/got");
+    server.run_with(SERVE, &[&file, "2"]);
+    apart.run_with(FETCH, &["1", "/dev/shm/got"]);
+    let on = |vm: usize| ok(machine.client().vm_stats(&specs[vm].name));
+    let before = on(1).pages_merged;
+    client.run_with(FETCH, &["1", "/dev/shm/got"]);
     // Two rounds on an idle machine; how long that takes here depends on who else is at work.
     wait_merged(&machine, &specs[1].name, before + pages * 95 / 100, 0);
-    assert_eq!(client.run("sha256sum < /dev/shm/got; wc -c < /dev/shm/got"), sum);
+    assert_eq!(client.run_with(SUM, &["/dev/shm/got"]), sum);
+    assert_eq!(apart.run_with(SUM, &["/dev/shm/got"]), sum);
+    assert_eq!((shared_pages(&machine, &specs[2].name), on(2).pages_merged), (0, 0), "it shares nothing");
 
     let changed =
         client.run("printf x | dd of=/dev/shm/got bs=1 seek=1M conv=notrunc status=none; sha256sum < /dev/shm/got");
     assert_ne!(Some(changed.as_str()), sum.lines().next());
-    assert_eq!(server.run_with("sha256sum < $1; wc -c < $1", &[&file]), sum);
+    assert_eq!(server.run_with(SUM, &[&file]), sum);
     server.stop(&machine);
     assert_eq!(client.run("sha256sum < /dev/shm/got"), changed);
     client.stop(&machine);
+    apart.stop(&machine);
     assert_eq!((sharing(&machine), ok(machine.lost_pages())), ((0, 0), 0));
 }
