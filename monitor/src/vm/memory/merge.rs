@@ -128,7 +128,8 @@ impl GuestRam {
         let pool = self.merging_pool();
         let mut inner = self.inner.lock();
         for pair in pairs {
-            if inner.single_page(pair.to) == Some((pair.own, false)) && inner.pmap.watch(&pool, pair.to).is_ok() {
+            let is_own = inner.single_page(pair.to) == Some((pair.own, false)) && !inner.is_held(pair.to);
+            if is_own && inner.pmap.watch(&pool, pair.to).is_ok() {
                 inner.exchange_leaves(&pool, pair.to, pair.own, PteFlags::RX, None);
             }
         }
@@ -222,13 +223,13 @@ impl GuestRam {
     }
 
     /// Those of `pages` that still are nothing but zeroes when the guest cannot write them go back, one by one; returns how
-    /// many.
+    /// many. One that is being moved is not watched, as in [`GuestRam::watch_block`].
     pub fn drop_zero_pages(&self, pages: &ArrayVec<Gfn, { PORTION as usize }>) -> u64 {
         let pool = self.merging_pool();
         let mut inner = self.inner.lock();
         let mut watched: ArrayVec<(Gfn, Mfn), { PORTION as usize }> = ArrayVec::new();
         for gfn in pages {
-            let own = inner.single_page(*gfn).filter(|(_, is_shared)| !is_shared);
+            let own = inner.single_page(*gfn).filter(|(_, is_shared)| !is_shared && !inner.is_held(*gfn));
             if let Some((page, _)) = own
                 && inner.pmap.watch(&pool, *gfn).is_ok()
             {
