@@ -216,6 +216,14 @@ pub enum EventKind {
         /// Why.
         reason: PlacementReason,
     },
+    /// Finding a store's blocks takes as much memory as it may: writes to places far from all that was written before fail,
+    /// though the store has free blocks. Told once.
+    StoreIndexFull {
+        /// The store.
+        store: Text,
+        /// How much it may take.
+        bytes: u64,
+    },
 }
 
 /// What placement does to pages.

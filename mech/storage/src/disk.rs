@@ -17,8 +17,8 @@ use crate::ops::{OpId, Ops, op_id};
 use crate::overlay::Overlay;
 use crate::request::{Cursor, Job, JobId, Kind, MountId, MountKey, Outcome, Ready, Request, Status};
 
-/// Most sectors of a disk: 16 TiB. Bounds the top of the indices (2 MiB).
-pub const MAX_SECTORS: u64 = 1 << 35;
+/// Most sectors of a disk: 8 TiB. Bounds the top of the indices, which is in one piece, to 1 MiB.
+pub const MAX_SECTORS: u64 = 1 << 34;
 
 /// One disk of the machine: its cache, its virtual disks and their pending requests.
 ///

@@ -8,6 +8,10 @@ pub const RANGE_BLOCKS: u64 = 64;
 /// Ranges of one chunk: 64 MiB of disk.
 const CHUNK_RANGES: u64 = 256;
 const CHUNK_BLOCKS: u64 = RANGE_BLOCKS * CHUNK_RANGES;
+/// Bytes of a slot for a chunk.
+const SLOT_BYTES: usize = size_of::<usize>();
+/// What an allocator adds to an object, about.
+const ALLOCATOR_BYTES: usize = 16;
 
 /// Block number to `E`: a tree of fixed shape, three loads deep. A dense image costs little more than its entries,
 /// scattered blocks one small array each. (A B-tree of the same ranges took some 250 instructions to find a block in a
@@ -18,6 +22,8 @@ pub struct BlockIndex<E> {
     chunks: Vec<Option<Box<Chunk<E>>>>,
     /// Ranges in use.
     ranges: usize,
+    /// Chunks in use.
+    used_chunks: usize,
 }
 
 #[derive(Debug)]
@@ -44,7 +50,7 @@ impl<E: Copy> BlockIndex<E> {
     /// An empty one.
     #[must_use]
     pub const fn new() -> Self {
-        Self { chunks: Vec::new(), ranges: 0 }
+        Self { chunks: Vec::new(), ranges: 0, used_chunks: 0 }
     }
 
     /// Is there no entry?
@@ -59,6 +65,37 @@ impl<E: Copy> BlockIndex<E> {
     pub const fn ranges(&self) -> usize {
         self.ranges
     }
+
+    /// Bytes of memory that the index takes, the allocator's own included.
+    #[must_use]
+    pub const fn heap_bytes(&self) -> u64 {
+        let tables = self.ranges * Self::RANGE_BYTES + self.used_chunks * Self::CHUNK_BYTES;
+        (tables + self.chunks.capacity() * SLOT_BYTES) as u64
+    }
+
+    /// By how much [`BlockIndex::heap_bytes`] grows when `count` blocks from `first` on are inserted.
+    #[must_use]
+    pub fn growth(&self, first: u64, count: u64) -> u64 {
+        let Some(last) = count.checked_sub(1).and_then(|more| first.checked_add(more)) else { return 0 };
+        let (from, to) = (Place::of(first), Place::of(last));
+        let mut bytes = capacity_for(to.chunk).saturating_sub(self.chunks.capacity()) * SLOT_BYTES;
+        for number in from.chunk..=to.chunk {
+            let start = if number == from.chunk { from.range } else { 0 };
+            let end = if number == to.chunk { to.range + 1 } else { CHUNK_RANGES as usize };
+            let missing = match self.chunks.get(number) {
+                Some(Some(chunk)) => chunk.ranges[start..end].iter().filter(|range| range.is_none()).count(),
+                _ => {
+                    bytes += Self::CHUNK_BYTES;
+                    end - start
+                }
+            };
+            bytes += missing * Self::RANGE_BYTES;
+        }
+        bytes as u64
+    }
+
+    const RANGE_BYTES: usize = size_of::<Range<E>>() + ALLOCATOR_BYTES;
+    const CHUNK_BYTES: usize = size_of::<Chunk<E>>() + ALLOCATOR_BYTES;
 
     /// The entry of `block`.
     #[must_use]
@@ -79,10 +116,13 @@ impl<E: Copy> BlockIndex<E> {
     pub fn insert(&mut self, block: u64, entry: E) -> Option<E> {
         let at = Place::of(block);
         if self.chunks.len() <= at.chunk {
+            self.chunks.reserve_exact(capacity_for(at.chunk) - self.chunks.len());
             self.chunks.resize_with(at.chunk + 1, || None);
         }
-        let chunk = self.chunks[at.chunk]
-            .get_or_insert_with(|| Box::new(Chunk { used: 0, ranges: [const { None }; CHUNK_RANGES as usize] }));
+        let chunk = self.chunks[at.chunk].get_or_insert_with(|| {
+            self.used_chunks += 1;
+            Box::new(Chunk { used: 0, ranges: [const { None }; CHUNK_RANGES as usize] })
+        });
         let range = chunk.ranges[at.range].get_or_insert_with(|| {
             chunk.used += 1;
             self.ranges += 1;
@@ -144,9 +184,16 @@ impl<E: Copy> BlockIndex<E> {
         chunk.used -= 1;
         if chunk.used == 0 {
             *slot = None;
+            self.used_chunks -= 1;
         }
         Some(range)
     }
+}
+
+/// Slots of the topmost table once chunk `chunk` is in use: it doubles, and a disk of the greatest size needs no more than
+/// 1 MiB in one piece.
+const fn capacity_for(chunk: usize) -> usize {
+    (chunk + 1).next_power_of_two()
 }
 
 /// Where a block is in the tree. `range` and `entry` are in bounds by construction.
@@ -191,6 +238,27 @@ mod tests {
         index.remove_range(5, &mut |entry| removed.push(entry));
         assert_eq!(removed, [0, 7]);
         assert_eq!(index.next_range(0), Some(64));
+    }
+
+    /// Growth is told exactly before it happens, and all of it comes back but the topmost table.
+    #[test]
+    fn memory_is_foretold() {
+        let mut index = BlockIndex::new();
+        assert_eq!((index.heap_bytes(), index.growth(5, 0)), (0, 0));
+        for (first, count) in
+            [(3, 1), (3, 1), (60, 10), (16_380, 100), (1 << 30, 1), (16_000, 5_000), ((1 << 31) - 1, 1)]
+        {
+            let (before, growth) = (index.heap_bytes(), index.growth(first, count));
+            (first..first + count)
+                .for_each(|block| assert!(index.insert(block, block).is_none_or(|before| before == block)));
+            assert_eq!(index.heap_bytes(), before + growth, "{count} from {first}");
+            assert_eq!(index.growth(first, count), 0);
+        }
+        assert!(index.chunks.capacity() * SLOT_BYTES <= 1 << 20);
+        while let Some(block) = index.next_range(0) {
+            index.remove_range(block, &mut |_| ());
+        }
+        assert_eq!(index.heap_bytes(), (index.chunks.capacity() * SLOT_BYTES) as u64);
     }
 
     #[test]

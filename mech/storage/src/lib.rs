@@ -27,7 +27,7 @@
 //! the guest does not have: an I/O error to that guest. A second mounter of what somebody writes persistently.
 //!
 //! # Limits
-//! Reads of whole blocks of 4 KiB only: one bad sector makes its block unreadable. Disks beyond 16 TiB are cut.
+//! Reads of whole blocks of 4 KiB only: one bad sector makes its block unreadable. Disks beyond 8 TiB are cut.
 //!
 //! # Locking
 //! None inside; one lock per [`SharedDisk`]. No call does unbounded work: long requests come back as

@@ -23,6 +23,8 @@ pub struct LogEnd {
     pub half: u8,
     /// Position of the next block.
     pub next: u64,
+    /// Blocks that it names, each time counted: what it takes to read it again.
+    pub named: u64,
 }
 
 /// Who hears of a commit's end.
@@ -102,11 +104,13 @@ impl Store {
         let records = core::mem::take(&mut self.pending);
         let mut packer = Packer::new(self.log.stamp, self.log.next);
         records.iter().for_each(|record| packer.push(record));
-        let is_too_long = self.log.next + packer.blocks() > self.geometry.log_blocks;
+        let named: u64 = records.iter().map(Record::named).sum();
+        let is_too_long = self.log.next + packer.blocks() > self.geometry.log_blocks
+            || self.log.named + named > self.geometry.max_named();
         let is_checkpoint = !records.is_empty() && (self.must_checkpoint || is_too_long);
         let mut commit = Commit {
             phase: Phase::Data,
-            log: self.log,
+            log: LogEnd { named: self.log.named + named, ..self.log },
             is_checkpoint,
             packed: Vec::new(),
             walk: None,
@@ -117,7 +121,7 @@ impl Store {
         };
         if is_checkpoint {
             let stamp = Stamp { epoch: self.log.stamp.epoch + 1, nonce: self.log.nonce };
-            commit.log = LogEnd { stamp, half: 1 - self.log.half, next: 0, ..self.log };
+            commit.log = LogEnd { stamp, half: 1 - self.log.half, next: 0, named: 0, ..self.log };
             packer = Packer::new(stamp, 0);
             // All changes so far are in these and in what the walk will find.
             self.layers.iter().for_each(|(id, layer)| packer.push(&description(id, layer)));
@@ -208,6 +212,7 @@ impl Store {
             self.reap();
         }
         self.tell(commit.waiters, Status::Ok);
+        self.unblock();
     }
 
     /// The log could not be written. What lies behind its end now is unknown, so nothing more is appended; what was durable
@@ -216,6 +221,7 @@ impl Store {
         let Some(commit) = self.commit.take() else { return };
         self.is_broken = true;
         self.tell(commit.waiters, Status::IoError);
+        self.unblock();
     }
 
     fn tell(&mut self, waiters: Vec<Waiter>, status: Status) {
@@ -248,6 +254,7 @@ impl Store {
                 let mut last = walk.block;
                 for (block, entry) in range {
                     last = block;
+                    commit.log.named += 1;
                     maps.add(block, *entry).into_iter().for_each(|record| packer.push(&record));
                 }
                 maps.run.iter().for_each(|record| packer.push(record));

@@ -66,6 +66,9 @@ pub enum VolumeError {
         /// How many.
         most: usize,
     },
+    /// No number is left for a new layer.
+    #[error("the store has given out all its numbers for volumes and snapshots; copy what it holds into a new one")]
+    NoNumber,
     /// A name that is none.
     #[error("{name:?} is empty or longer than {most} bytes")]
     BadName {
@@ -116,6 +119,14 @@ pub enum OpenError {
     /// There is something else in it.
     #[error("it holds something else than a store; zero its first 8 KiB to give it up")]
     NotAStore,
+    /// Finding its blocks would take more memory than it may have.
+    #[error(
+        "the index of its blocks needs more than {limit} bytes of the monitor's memory; give the machine more memory"
+    )]
+    IndexTooLarge {
+        /// What it may have.
+        limit: u64,
+    },
     /// It cannot be read.
     #[error("block {block} cannot be read")]
     Unreadable {

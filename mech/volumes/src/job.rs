@@ -11,8 +11,11 @@ use crate::contract::{Backend, Target};
 use crate::layers::{Entry, Mask, Source};
 use crate::store::{Op, OpOwner, Store, VolumeId, op_key, op_number};
 
-/// Parts that one call does at most. A longer request comes back for more.
-const PARTS_PER_CALL: usize = 64;
+/// Parts that one call does at most. A longer request comes back for more, and a write takes effect in steps of so many: what
+/// is remembered of it stays small, however long it is.
+const PARTS_PER_CALL: u32 = 64;
+/// Changes that the log does not have yet, and those that are promised to it: with more, writes wait for the log.
+const MAX_BACKLOG: usize = 8_192;
 
 /// A request under way.
 #[derive(Debug)]
@@ -29,8 +32,10 @@ pub struct Job {
     /// Parts under way.
     outstanding: u32,
     pub failure: Option<Status>,
-    /// What is true when all its parts have ended well.
+    /// What is true when the parts so far have ended well.
     pub effects: Vec<Effect>,
+    /// Parts of a write since its effects were applied.
+    unsettled: u32,
     /// The layer that it writes to.
     pub layer: Option<u32>,
     /// Nobody waits for its end any more, and guest memory is not touched for it.
@@ -114,6 +119,7 @@ impl Store {
             outstanding: 0,
             failure: None,
             effects: Vec::new(),
+            unsettled: 0,
             layer: None,
             is_cancelled: false,
             is_ready: false,
@@ -240,6 +246,7 @@ impl Store {
     fn finish(&mut self, id: u64, job: &Job, status: Status) {
         if let Some(layer) = job.layer {
             self.held.retain(|held| held.job != id);
+            self.promised -= job.effects.len();
             for effect in &job.effects {
                 match status {
                     Status::Ok => self.apply(layer, *effect),
@@ -254,6 +261,29 @@ impl Store {
             self.unblock();
         }
         self.reap();
+    }
+
+    /// What a long write has written so far takes effect, as soon as no part of it is under way.
+    fn settle(&mut self, id: u64, job: &mut Job) -> Result<(), Stop> {
+        let Some(layer) = job.layer.filter(|_| job.unsettled > 0) else { return Ok(()) };
+        if job.outstanding > 0 {
+            return Err(Stop::Outstanding);
+        }
+        job.unsettled = 0;
+        self.held.retain(|held| held.job != id);
+        self.promised -= job.effects.len();
+        job.effects.drain(..).for_each(|effect| self.apply(layer, effect));
+        self.unblock();
+        Ok(())
+    }
+
+    /// A part of a write waits while the log has too much to write. It keeps nothing meanwhile that others wait for.
+    fn await_log(&mut self, id: u64, job: &mut Job) -> Result<(), Stop> {
+        if self.is_broken || self.pending.len() + self.promised < MAX_BACKLOG {
+            return Ok(());
+        }
+        self.settle(id, job)?;
+        if self.pending.len() + self.promised < MAX_BACKLOG { Ok(()) } else { Err(Stop::Blocked) }
     }
 
     fn apply(&mut self, layer: u32, effect: Effect) {
@@ -300,14 +330,18 @@ impl Store {
                 }
             }
         }
+        if job.unsettled >= PARTS_PER_CALL
+            && let Err(stop) = self.settle(id, job)
+        {
+            return stop;
+        }
         for _ in 0..PARTS_PER_CALL {
             if job.left == 0 || job.failure.is_some() {
                 return Stop::End(job.failure.unwrap_or(Status::Ok));
             }
             let part = match job.kind {
                 Kind::Read => self.read_part(id, job, guest, backend),
-                Kind::Write => self.write_part(id, job, guest, backend),
-                Kind::Discard | Kind::WriteZeroes => self.zero_part(id, job, guest, backend),
+                Kind::Write | Kind::Discard | Kind::WriteZeroes => self.change_part(id, job, guest, backend),
                 Kind::Flush => Err(Stop::End(Status::Ok)),
             };
             match part {
@@ -349,6 +383,24 @@ impl Store {
             layer.writers += 1;
         }
         Ok(())
+    }
+
+    fn change_part(
+        &mut self,
+        id: u64,
+        job: &mut Job,
+        guest: &dyn GuestCopy,
+        backend: &mut dyn Backend,
+    ) -> Result<u64, Stop> {
+        self.await_log(id, job)?;
+        job.unsettled += 1;
+        let effects = job.effects.len();
+        let part = match job.kind {
+            Kind::Write => self.write_part(id, job, guest, backend),
+            _ => self.zero_part(id, job, guest, backend),
+        };
+        self.promised += job.effects.len() - effects;
+        part
     }
 
     fn read_part(

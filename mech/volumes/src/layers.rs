@@ -77,6 +77,11 @@ impl Layer {
         Self { parent, children: 0, is_snapshot, name, base, index, entries: 0, blocks: 0, writers: 0 }
     }
 
+    /// What it counts for.
+    pub const fn counted(&self) -> Counted {
+        Counted { entries: self.entries, index_bytes: self.index.heap_bytes() }
+    }
+
     fn set(&mut self, block: u64, entry: Entry) -> Option<Entry> {
         let before = self.index.insert(block, entry);
         self.entries += u64::from(before.is_none());
@@ -91,8 +96,25 @@ impl Layer {
 pub struct Layers {
     table: Table<u32, Layer>,
     last: u32,
-    /// Entries of all of them.
+    /// What all of them count for, those included that are gone and not dismantled yet: the log may name them still.
+    counted: Counted,
+}
+
+/// What layers count for where there are bounds.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Counted {
     entries: u64,
+    /// Memory of the index.
+    index_bytes: u64,
+}
+
+/// Why a layer cannot be added.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Unfit {
+    /// Its number is 0, or in use, or too high for another one after it.
+    Number,
+    /// There is no such parent, or it has a higher number, or still changes.
+    Parent,
 }
 
 impl Layers {
@@ -112,32 +134,40 @@ impl Layers {
         self.table.len()
     }
 
-    /// The number for the next layer.
+    /// The number for the next layer. Numbers are given once, so that a log may say what it says twice.
     pub const fn next_id(&self) -> u32 {
+        // `add` takes none from which there would be no next one.
         self.last + 1
     }
 
-    /// Adds a layer. `false`: it cannot be.
-    pub fn add(&mut self, id: u32, layer: Layer) -> bool {
-        if self.table.get(id).is_some() || id == 0 || layer.parent.is_some_and(|parent| parent >= id) {
-            return false;
+    /// How many more layers may be added before all numbers have been given.
+    pub const fn numbers_left(&self) -> u32 {
+        u32::MAX - 1 - self.last
+    }
+
+    /// Adds a layer.
+    ///
+    /// # Errors
+    /// [`Unfit`]; nothing has changed then.
+    pub fn add(&mut self, id: u32, layer: Layer) -> Result<(), Unfit> {
+        if self.table.get(id).is_some() || id == 0 || id == u32::MAX {
+            return Err(Unfit::Number);
         }
         if let Some(parent) = layer.parent {
-            let Some(parent) = self.table.get_mut(parent) else { return false };
-            parent.children += 1;
+            let parent = self.table.get_mut(parent).filter(|found| parent < id && found.is_snapshot);
+            parent.ok_or(Unfit::Parent)?.children += 1;
         }
         self.last = self.last.max(id);
         self.table.insert(id, Box::new(layer));
-        true
+        Ok(())
     }
 
-    /// Takes a layer out that has no children.
+    /// Takes a layer out that has no children. It still counts, see [`Layers::dismantled`].
     pub fn remove(&mut self, id: u32) -> Option<Layer> {
         if self.table.get(id)?.children > 0 {
             return None;
         }
         let layer = *self.table.remove(id)?;
-        self.entries -= layer.entries;
         if let Some(parent) = layer.parent.and_then(|parent| self.table.get_mut(parent)) {
             parent.children -= 1;
         }
@@ -150,14 +180,32 @@ impl Layers {
 
     /// Entries of all of them.
     pub const fn entries(&self) -> u64 {
-        self.entries
+        self.counted.entries
+    }
+
+    /// Bytes of memory that the indices take.
+    pub const fn index_bytes(&self) -> u64 {
+        self.counted.index_bytes
+    }
+
+    /// By how much [`Layers::index_bytes`] grows when a layer says something of `count` blocks from `block` on.
+    pub fn growth(&self, id: u32, block: u64, count: u64) -> u64 {
+        self.table.get(id).map_or(0, |layer| layer.index.growth(block, count))
+    }
+
+    /// A layer that was taken out is gone from the log and from memory.
+    pub const fn dismantled(&mut self, layer: Counted) {
+        self.counted.entries -= layer.entries;
+        self.counted.index_bytes -= layer.index_bytes;
     }
 
     /// Sets what a layer says of a block; returns what it said before.
     pub fn set(&mut self, id: u32, block: u64, entry: Entry) -> Option<Entry> {
         let layer = self.table.get_mut(id)?;
+        let bytes = layer.index.heap_bytes();
         let before = layer.set(block, entry);
-        self.entries += u64::from(before.is_none());
+        self.counted.index_bytes += layer.index.heap_bytes() - bytes;
+        self.counted.entries += u64::from(before.is_none());
         before
     }
 
@@ -212,10 +260,16 @@ mod tests {
     fn layers() -> Layers {
         let base = || Base { disk: "d".into(), partition: None, sectors: 800 };
         let mut layers = Layers::default();
-        assert!(layers.add(1, Layer::new(None, true, "old".into(), base())));
-        assert!(layers.add(2, Layer::new(Some(1), false, "new".into(), base())));
-        assert!(!layers.add(2, Layer::new(None, false, "again".into(), base())));
-        assert!(!layers.add(3, Layer::new(Some(7), false, "orphan".into(), base())));
+        let layer = |parent, is_snapshot| Layer::new(parent, is_snapshot, "layer".into(), base());
+        assert_eq!(layers.add(1, layer(None, true)), Ok(()));
+        assert_eq!(layers.add(2, layer(Some(1), false)), Ok(()));
+        for id in [0, 1, 2, u32::MAX] {
+            assert_eq!(layers.add(id, layer(None, false)), Err(Unfit::Number), "{id}");
+        }
+        for parent in [0, 2, 3, 7, u32::MAX] {
+            assert_eq!(layers.add(3, layer(Some(parent), false)), Err(Unfit::Parent), "{parent}");
+        }
+        assert_eq!((layers.next_id(), layers.numbers_left()), (3, u32::MAX - 3));
         layers.set(1, 1, Entry::new(100, ALL).unwrap());
         layers.set(1, 2, Entry::new(101, 0b0000_1111).unwrap());
         layers.set(1, 4, Entry::new(0, ALL).unwrap());
@@ -258,7 +312,14 @@ mod tests {
         let new = layers.remove(2).unwrap();
         assert_eq!((new.entries, new.blocks), (1, 1));
         let old = layers.remove(1).unwrap();
-        assert_eq!((old.entries, old.blocks, layers.len(), layers.entries()), (3, 2, 0, 0));
+        assert_eq!((old.entries, old.blocks, layers.len(), layers.entries()), (3, 2, 0, 4));
         assert_eq!(layers.next_id(), 3);
+        assert_eq!(layers.index_bytes(), new.index.heap_bytes() + old.index.heap_bytes());
+        layers.dismantled(new.counted());
+        layers.dismantled(old.counted());
+        assert_eq!((layers.index_bytes(), layers.entries()), (0, 0));
+        let last = Layer::new(None, false, "last".into(), old.base);
+        assert_eq!(layers.add(u32::MAX - 1, last), Ok(()));
+        assert_eq!(layers.numbers_left(), 0);
     }
 }

@@ -44,6 +44,12 @@ impl Geometry {
         self.data_blocks() * ENTRIES_PER_BLOCK
     }
 
+    /// Most blocks that a log may name, those counted again that it names again: bounds the time to open the store.
+    pub const fn max_named(self) -> u64 {
+        const TIMES: u64 = 8;
+        self.max_entries() * TIMES
+    }
+
     /// The first block of log 0 or 1.
     pub const fn log(self, half: u8) -> u64 {
         SUPERBLOCKS + half as u64 * self.log_blocks

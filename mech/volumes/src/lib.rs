@@ -23,19 +23,24 @@
 //!   and flushes of the store fail from then on, what was durable stays.
 //!
 //! # What it refuses
-//! A partition with something else in it, a store that is larger than its partition, a log that contradicts itself, a volume
-//! over another disk than its own, a second user of a volume, the removal of what others continue.
+//! A partition with something else in it, a store that is larger than its partition, a log that contradicts itself or says
+//! more than a store of its size can, a volume over another disk than its own, a second user of a volume, the removal of what
+//! others continue. What a log says is believed only as far as it is checked: whoever wrote it knew the checksums.
 //!
 //! # Limits
 //! [`MAX_LAYERS`] volumes and snapshots. A snapshot can be removed only when nothing continues it. Eight bytes of memory for
-//! each modified block, and no bound on the time in which the bitmap of a large store is searched but its size / 256 KiB.
+//! each modified block where they lie together, half a kilobyte where each is alone in its 256 KiB and 2.5 where it is alone in
+//! its 64 MiB, within the bound given to [`Store::open`]: beyond it the store is full for writes that need more. Changes
+//! that the log does not have yet are bounded too: writes wait for it. No bound on the time in which the bitmap of a large
+//! store is searched but its size / 256 KiB.
 //!
 //! # Locking
 //! None inside. Guest memory is touched only in [`Store::submit`] and [`Store::resume`].
 //!
 //! # Tests
 //! Random requests, completion orders, snapshots and crashes at every point on a disk that loses what was not flushed, in any
-//! subset, against a model of what each volume must or may show; damage of every kind to what is on the disk.
+//! subset, against a model of what each volume must or may show; damage of every kind to what is on the disk; logs with the
+//! right checksums that say anything.
 #![no_std]
 #![forbid(unsafe_code)]
 

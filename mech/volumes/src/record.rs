@@ -80,6 +80,14 @@ impl Record {
         bytes
     }
 
+    /// Blocks that it says something of.
+    pub fn named(&self) -> u64 {
+        match self {
+            Self::Map { count, .. } => u64::from(*count),
+            Self::Layer { .. } | Self::Freeze { .. } | Self::Drop { .. } => 0,
+        }
+    }
+
     const fn tag(&self) -> u8 {
         match self {
             Self::Layer { .. } => 1,

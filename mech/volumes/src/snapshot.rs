@@ -37,7 +37,8 @@ impl Store {
         let name = core::mem::replace(&mut layer.name, snapshot.to_owned());
         layer.is_snapshot = true;
         let base = layer.base.clone();
-        self.layers.add(next, Layer::new(Some(top), false, name, base));
+        // There is a number: `check_room` has seen to that.
+        let _ = self.layers.add(next, Layer::new(Some(top), false, name, base));
         for mounted in self.mounts.values_mut().filter(|mounted| mounted.top == top) {
             mounted.top = next;
         }
@@ -79,7 +80,8 @@ impl Store {
             return Err(VolumeError::Broken);
         }
         if let Some(layer) = self.layers.remove(id) {
-            self.freed.push(Freed::Layer(layer.index));
+            let counted = layer.counted();
+            self.freed.push(Freed::Layer(layer.index, counted));
             self.pending.push(Record::Drop { layer: id });
             self.waiting.push(Waiter::Token(token));
         }

@@ -1,12 +1,15 @@
 //! Which data blocks of a store are free.
 
-use alloc::vec;
+use alloc::boxed::Box;
 use alloc::vec::Vec;
+
+/// Words of a piece of the bitmap: a page, so that no store needs much memory in one piece.
+const PIECE_WORDS: usize = 512;
 
 /// A bitmap of the blocks `[first, first + total)`; a set bit is a block in use.
 #[derive(Debug)]
 pub struct Space {
-    words: Vec<u64>,
+    pieces: Vec<Box<[u64; PIECE_WORDS]>>,
     first: u64,
     total: u64,
     free: u64,
@@ -16,7 +19,30 @@ pub struct Space {
 
 impl Space {
     pub fn new(first: u64, total: u64) -> Self {
-        Self { words: vec![0; total.div_ceil(64) as usize], first, total, free: total, hand: 0 }
+        let pieces = total.div_ceil(64 * PIECE_WORDS as u64);
+        let pieces = (0..pieces).map(|_| Box::new([0; PIECE_WORDS])).collect();
+        Self { pieces, first, total, free: total, hand: 0 }
+    }
+
+    /// Bytes of memory for a bitmap of `total` blocks.
+    pub const fn heap_bytes(total: u64) -> u64 {
+        total.div_ceil(64 * PIECE_WORDS as u64) * (PIECE_WORDS as u64 + 3) * 8
+    }
+
+    /// The word with the bit of block `at`, which is below `total`.
+    const fn word(at: u64) -> (usize, usize) {
+        let word = (at / 64) as usize;
+        (word / PIECE_WORDS, word % PIECE_WORDS)
+    }
+
+    fn bits(&self, at: u64) -> u64 {
+        let (piece, word) = Self::word(at);
+        self.pieces[piece][word]
+    }
+
+    fn bits_mut(&mut self, at: u64) -> &mut u64 {
+        let (piece, word) = Self::word(at);
+        &mut self.pieces[piece][word]
     }
 
     pub const fn total(&self) -> u64 {
@@ -35,7 +61,7 @@ impl Space {
         let start = self.find_free(self.hand, self.total).or_else(|| self.find_free(0, self.hand))?;
         let end = (start..self.total.min(start + most)).find(|at| self.is_used(*at));
         let end = end.unwrap_or(self.total.min(start + most));
-        (start..end).for_each(|at| self.words[(at / 64) as usize] |= 1 << (at % 64));
+        (start..end).for_each(|at| *self.bits_mut(at) |= 1 << (at % 64));
         self.free -= end - start;
         self.hand = if end == self.total { 0 } else { end };
         Some((self.first + start, end - start))
@@ -47,7 +73,7 @@ impl Space {
         if self.is_used(at) {
             return false;
         }
-        self.words[(at / 64) as usize] |= 1 << (at % 64);
+        *self.bits_mut(at) |= 1 << (at % 64);
         self.free -= 1;
         true
     }
@@ -56,19 +82,19 @@ impl Space {
     pub fn release(&mut self, first: u64, count: u64) {
         for at in first - self.first..first - self.first + count {
             debug_assert!(self.is_used(at), "released once");
-            self.words[(at / 64) as usize] &= !(1 << (at % 64));
+            *self.bits_mut(at) &= !(1 << (at % 64));
             self.free += 1;
         }
     }
 
     fn is_used(&self, at: u64) -> bool {
-        self.words[(at / 64) as usize] >> (at % 64) & 1 != 0
+        self.bits(at) >> (at % 64) & 1 != 0
     }
 
     fn find_free(&self, from: u64, to: u64) -> Option<u64> {
         let mut at = from;
         while at < to {
-            let word = self.words[(at / 64) as usize] | ((1 << (at % 64)) - 1);
+            let word = self.bits(at) | ((1 << (at % 64)) - 1);
             if word == u64::MAX {
                 at = (at / 64 + 1) * 64;
                 continue;
@@ -104,5 +130,16 @@ mod tests {
         assert!(space.mark(10) && space.mark(79));
         assert!(!space.mark(79) && !space.mark(80) && !space.mark(9));
         assert_eq!(space.take(100), Some((11, 68)));
+    }
+
+    #[test]
+    fn a_bitmap_of_several_pieces_is_searched_through() {
+        const PIECE: u64 = 64 * PIECE_WORDS as u64;
+        let mut space = Space::new(7, 2 * PIECE + 5);
+        assert_eq!(Space::heap_bytes(2 * PIECE + 5), 3 * (4_096 + 24));
+        assert_eq!(space.take(u64::MAX / 2), Some((7, 2 * PIECE + 5)));
+        space.release(7 + PIECE - 1, 3);
+        assert_eq!(space.take(9), Some((7 + PIECE - 1, 3)));
+        assert_eq!((space.take(1), space.free()), (None, 0));
     }
 }

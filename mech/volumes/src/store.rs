@@ -11,7 +11,7 @@ use storage::{BlockIndex, Status};
 use crate::commit::{Commit, LogEnd, Waiter};
 use crate::error::VolumeError;
 use crate::job::Job;
-use crate::layers::{Entry, Layer, Layers};
+use crate::layers::{Counted, Entry, Layer, Layers};
 use crate::layout::Geometry;
 use crate::record::{Base, MAX_NAME, Record};
 use crate::space::Space;
@@ -35,6 +35,8 @@ pub struct VolumeId(pub(crate) VolumeKey);
 #[derive(Debug)]
 pub struct Store {
     pub(crate) geometry: Geometry,
+    /// Bytes of memory that the layers' indices may take.
+    pub(crate) index_limit: u64,
     pub(crate) space: Space,
     pub(crate) layers: Layers,
     pub(crate) mounts: SlotMap<VolumeKey, Mounted>,
@@ -49,12 +51,14 @@ pub struct Store {
     pub(crate) held: Vec<Held>,
     /// Changes that the log does not have yet.
     pub(crate) pending: Vec<Record>,
+    /// Effects of writes under way: each may become a change.
+    pub(crate) promised: usize,
     /// What they free. It is used again only when the log has them, and nobody reads it any more.
     pub(crate) freed: Vec<Freed>,
     /// Freed for good; waits for the requests before this number.
     pub(crate) limbo: VecDeque<(u64, Vec<Freed>)>,
     /// Becomes free bit by bit.
-    pub(crate) dying: Vec<Freed>,
+    pub(crate) dying: Vec<Vec<Freed>>,
     pub(crate) log: LogEnd,
     /// Nothing was appended to this log since the store was opened: the next commit begins the other one.
     pub(crate) must_checkpoint: bool,
@@ -96,13 +100,16 @@ pub(crate) struct Held {
     pub layer: u32,
     pub first: u64,
     pub count: u64,
+    /// By how much the layer's index grows at most when they have been written.
+    pub growth: u64,
 }
 
 /// Data blocks that nothing refers to.
 #[derive(Debug)]
 pub(crate) enum Freed {
     Run(u64, u64),
-    Layer(BlockIndex<Entry>),
+    /// All those of a layer, and what it counts for meanwhile.
+    Layer(BlockIndex<Entry>, Counted),
 }
 
 /// What a finished request for a snapshot or a removal came to.
@@ -140,12 +147,15 @@ pub struct StoreMetrics {
     pub checkpoints: u64,
     /// Writes that were refused because the store is full.
     pub full: u64,
+    /// Writes that were refused because the index may take no more memory.
+    pub index_full: u64,
 }
 
 impl Store {
-    pub(crate) fn new(geometry: Geometry, log: LogEnd) -> Self {
+    pub(crate) fn new(geometry: Geometry, log: LogEnd, index_limit: u64) -> Self {
         Self {
             geometry,
+            index_limit,
             space: Space::new(geometry.first_data(), geometry.data_blocks()),
             layers: Layers::default(),
             mounts: SlotMap::with_key(),
@@ -156,6 +166,7 @@ impl Store {
             blocked: Vec::new(),
             held: Vec::new(),
             pending: Vec::new(),
+            promised: 0,
             freed: Vec::new(),
             limbo: VecDeque::new(),
             dying: Vec::new(),
@@ -209,7 +220,8 @@ impl Store {
             check_base(&parent.base, base)?;
         }
         let id = self.layers.next_id();
-        self.layers.add(id, Layer::new(parent, false, name.to_owned(), base.clone()));
+        let layer = Layer::new(parent, false, name.to_owned(), base.clone());
+        self.layers.add(id, layer).map_err(|_| VolumeError::NoNumber)?;
         let (name, base) = (name.to_owned(), base.clone());
         self.pending.push(Record::Layer { id, parent, is_snapshot: false, name, base });
         Ok(id)
@@ -291,6 +303,12 @@ impl Store {
         self.is_broken
     }
 
+    /// Bytes of memory that finding its blocks may take.
+    #[must_use]
+    pub const fn index_limit(&self) -> u64 {
+        self.index_limit
+    }
+
     /// What it has done.
     #[must_use]
     pub const fn metrics(&self) -> StoreMetrics {
@@ -318,13 +336,14 @@ impl Store {
     pub fn clean_up(&mut self) -> bool {
         const RANGES_PER_CALL: usize = 16;
         for _ in 0..RANGES_PER_CALL {
-            match self.dying.last_mut() {
-                None => return false,
+            let Some(freed) = self.dying.last_mut() else { return false };
+            match freed.last_mut() {
+                None => drop(self.dying.pop()),
                 Some(Freed::Run(first, count)) => {
                     self.space.release(*first, *count);
-                    self.dying.pop();
+                    freed.pop();
                 }
-                Some(Freed::Layer(index)) => match index.next_range(0) {
+                Some(Freed::Layer(index, counted)) => match index.next_range(0) {
                     Some(block) => {
                         let space = &mut self.space;
                         index.remove_range(block, &mut |entry: Entry| {
@@ -333,7 +352,10 @@ impl Store {
                             }
                         });
                     }
-                    None => drop(self.dying.pop()),
+                    None => {
+                        self.layers.dismantled(*counted);
+                        freed.pop();
+                    }
                 },
             }
         }
@@ -344,7 +366,7 @@ impl Store {
     pub(crate) fn reap(&mut self) {
         let oldest = self.jobs.first().unwrap_or(u64::MAX);
         while self.limbo.front().is_some_and(|(before, _)| *before <= oldest) {
-            self.dying.extend(self.limbo.pop_front().into_iter().flat_map(|(_, freed)| freed));
+            self.dying.extend(self.limbo.pop_front().map(|(_, freed)| freed));
         }
     }
 
@@ -353,6 +375,7 @@ impl Store {
         match self.is_broken {
             true => Err(VolumeError::Broken),
             false if self.layers.len() + gates >= MAX_LAYERS => Err(VolumeError::TooMany { most: MAX_LAYERS }),
+            false if self.layers.numbers_left() as usize <= gates => Err(VolumeError::NoNumber),
             false => Ok(()),
         }
     }

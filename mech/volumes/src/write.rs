@@ -62,7 +62,7 @@ impl Store {
         for (block, wanted, step) in parts(job.sector, count) {
             let own = self.entry(layer, block).map_or(0, Entry::mask);
             if own | wanted != own {
-                job.effects.push(Effect { block, count: 1, target: target + step, mask: wanted, is_new: false });
+                job.note(Effect { block, count: 1, target: target + step, mask: wanted, is_new: false });
             }
         }
         count
@@ -85,19 +85,11 @@ impl Store {
         let most = (job.sector % SECTORS_PER_BLOCK + job.left).div_ceil(SECTORS_PER_BLOCK).min(MAX_RUN).min(free);
         let is_free = |step: &u64| self.own_target(layer, first + step).is_none();
         let wanted = 1 + (1..most).take_while(is_free).count() as u64;
-        let Some((target, blocks)) = self.take(wanted) else {
-            self.metrics.full += 1;
-            return Err(Stop::End(Status::NoSpace));
-        };
+        let (target, blocks, growth) = self.take(layer, first, wanted)?;
         let count = sectors_of(job.sector, job.left, blocks);
-        self.held.push(Held { job: id, layer, first, count: blocks });
+        self.held.push(Held { job: id, layer, first, count: blocks, growth });
         for (block, mask, step) in parts(job.sector, count) {
-            match job.effects.last_mut() {
-                Some(last) if mask == ALL && last.is_new && last.mask == ALL && last.follows(block, target + step) => {
-                    last.count += 1;
-                }
-                _ => job.effects.push(Effect { block, count: 1, target: target + step, mask, is_new: true }),
-            }
+            job.note(Effect { block, count: 1, target: target + step, mask, is_new: true });
             let zeroes = self.entry(layer, block).map_or(0, Entry::mask) & !mask;
             self.fill(id, job, target + step, zeroes, guest, backend);
         }
@@ -115,10 +107,28 @@ impl Store {
         self.held.iter().map(|held| held.count).sum()
     }
 
-    /// New data blocks, as long as the log can name all that there is.
-    fn take(&mut self, wanted: u64) -> Option<(u64, u64)> {
+    /// New data blocks for blocks from `first` on, as long as the log can name all that there is and the index has memory: the
+    /// first, how many, and what the index will grow by.
+    fn take(&mut self, layer: u32, first: u64, wanted: u64) -> Result<(u64, u64, u64), Stop> {
+        let growth = self.check_index(layer, first, wanted)?;
         let named = self.layers.entries() + self.held_blocks();
-        self.space.take(wanted.min(self.geometry.max_entries().saturating_sub(named)))
+        let taken = self.space.take(wanted.min(self.geometry.max_entries().saturating_sub(named)));
+        let Some((target, blocks)) = taken else {
+            self.metrics.full += 1;
+            return Err(Stop::End(Status::NoSpace));
+        };
+        Ok((target, blocks, growth))
+    }
+
+    /// May a layer say something of `count` blocks from `block` on? By how much its index grows then.
+    fn check_index(&mut self, layer: u32, block: u64, count: u64) -> Result<u64, Stop> {
+        let growth = self.layers.growth(layer, block, count);
+        let promised: u64 = self.held.iter().map(|held| held.growth).sum();
+        if growth > 0 && self.layers.index_bytes() + promised + growth > self.index_limit {
+            self.metrics.index_full += 1;
+            return Err(Stop::End(Status::NoSpace));
+        }
+        Ok(growth)
     }
 
     /// Writes zeroes to sectors `zeroes` of a data block.
@@ -171,7 +181,7 @@ impl Store {
             Some(entry) if entry.target() != 0 => {
                 if entry.mask() | wanted != entry.mask() {
                     let target = entry.target();
-                    job.effects.push(Effect { block, count: 1, target, mask: wanted, is_new: false });
+                    job.note(Effect { block, count: 1, target, mask: wanted, is_new: false });
                 }
                 self.fill(id, job, entry.target(), wanted, guest, backend);
             }
@@ -212,6 +222,9 @@ impl Store {
             self.metrics.full += 1;
             return Err(Stop::End(Status::NoSpace));
         }
+        if now.is_none() {
+            self.check_index(layer, block, 1)?;
+        }
         if let Some(entry) = Entry::new(0, mask).filter(|entry| now != Some(*entry)) {
             self.set_entry(layer, block, entry);
         }
@@ -219,9 +232,20 @@ impl Store {
     }
 }
 
+impl Job {
+    /// Notes an effect on one block, together with what it continues.
+    fn note(&mut self, effect: Effect) {
+        match self.effects.last_mut() {
+            Some(last) if last.is_continued_by(&effect) => last.count += 1,
+            _ => self.effects.push(effect),
+        }
+    }
+}
+
 impl Effect {
-    const fn follows(&self, block: u64, target: u64) -> bool {
-        self.block + self.count == block && self.target + self.count == target
+    const fn is_continued_by(&self, next: &Self) -> bool {
+        let is_alike = self.mask == next.mask && self.is_new == next.is_new;
+        is_alike && self.block + self.count == next.block && self.target + self.count == next.target
     }
 }
 

@@ -56,9 +56,8 @@ fn units() -> &'static [Unit] {
 /// Takes the disks that have usable names into use: reads their partition tables. Called once, after the devices.
 pub fn init() {
     let disks = &devices::all().disks;
-    let total: u64 = super::description().nodes.ids().map(|node| frames().counts(node).total()).sum();
     let configured = u64::from(super::options().disk_cache_mib) * (1 << 20) / BASE_PAGE;
-    let budget = if configured == 0 { total / CACHE_SHARE } else { configured };
+    let budget = if configured == 0 { total_pages() / CACHE_SHARE } else { configured };
     CACHE_BOUND.store(budget, Ordering::Relaxed);
     let mut found = Vec::new();
     for (index, disk) in disks.iter().enumerate() {
@@ -80,6 +79,11 @@ pub fn init() {
     }
     UNITS.call_once(|| found);
     stores::init();
+}
+
+/// Pages of the whole machine.
+fn total_pages() -> u64 {
+    super::description().nodes.ids().map(|node| frames().counts(node).total()).sum()
 }
 
 fn placeholder(index: usize) -> Unit {

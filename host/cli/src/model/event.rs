@@ -113,6 +113,10 @@ fn text(kind: &EventKind) -> String {
         EventKind::StoreFailed { store } => {
             format!("store {store}: its log could not be written, it takes no more writes; what was flushed is safe")
         }
+        EventKind::StoreIndexFull { store, bytes } => format!(
+            "store {store}: its index may take no more than {} of memory, writes to new places fail",
+            units::bytes(*bytes)
+        ),
         EventKind::VolumeChanged { store, name, removed: true } => format!("{name} removed from store {store}"),
         EventKind::VolumeChanged { store, name, removed: false } => format!("snapshot {name} made in store {store}"),
         EventKind::PagesPlaced { action, pages: count, node, reason } => {
@@ -180,6 +184,9 @@ fn describe(kind: &EventKind) -> (&'static str, Tone, Value) {
             ("disk-full", Tone::Bad, json!({"disk": disk.as_str(), "store": store.as_deref()}))
         }
         EventKind::StoreFailed { store } => ("store-failed", Tone::Bad, json!({"store": store})),
+        EventKind::StoreIndexFull { store, bytes } => {
+            ("store-index-full", Tone::Bad, json!({"store": store, "bytes": bytes}))
+        }
         EventKind::VolumeChanged { store, name, removed } => {
             ("volume-changed", Tone::Plain, json!({"store": store, "name": name, "removed": removed}))
         }

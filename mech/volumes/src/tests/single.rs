@@ -256,7 +256,7 @@ fn partitions_that_hold_no_store_are_refused() {
     }));
     assert_eq!(open(&durable[..450 * block]), Err(OpenError::Shrunk { recorded: 500, blocks: 450 }));
     assert_eq!(open(&[durable.clone(), vec![0; 9 * block]].concat()), Ok(()));
-    let unreadable = Store::open(500, 1, &mut |at, buf| {
+    let unreadable = Store::open(500, 1, u64::MAX, &mut |at, buf| {
         buf.copy_from_slice(&durable[at as usize * block..][..buf.len()]);
         at < 2
     });

@@ -240,8 +240,13 @@ pub fn base() -> Base {
 }
 
 pub fn open(durable: &[u8], nonce: u64) -> Result<Store, OpenError> {
+    open_within(durable, nonce, u64::MAX)
+}
+
+/// With a bound for the memory of the index.
+pub fn open_within(durable: &[u8], nonce: u64, index_limit: u64) -> Result<Store, OpenError> {
     let blocks = durable.len() as u64 / BLOCK;
-    Store::open(blocks, nonce, &mut |block, buf| {
+    Store::open(blocks, nonce, index_limit, &mut |block, buf| {
         let at = (block * BLOCK) as usize;
         buf.copy_from_slice(&durable[at..at + buf.len()]);
         true

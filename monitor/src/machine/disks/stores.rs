@@ -17,7 +17,7 @@ use super::{
     find, read_now, refusal, units,
 };
 use crate::{boot::HOME_NODE, vm::Vm};
-use addr::NodeId;
+use addr::{BASE_PAGE, NodeId};
 use alloc::{
     borrow::ToOwned,
     boxed::Box,
@@ -62,6 +62,7 @@ pub struct StoreUnit {
     asked: Mutex<Vec<Asked>>,
     is_pumping: AtomicBool,
     is_failure_told: AtomicBool,
+    is_index_told: AtomicBool,
 }
 
 /// A VM with a volume.
@@ -101,7 +102,7 @@ pub fn init() {
         };
         for (partition, first_sector, sectors) in parts.into_iter().filter(|_| !is_read_only) {
             let mut read = |block: u64, buf: &mut [u8]| read_now(index, first_sector + block * SECTORS_PER_BLOCK, buf);
-            let refusal = match Store::open(sectors / SECTORS_PER_BLOCK, nonce(), &mut read) {
+            let refusal = match Store::open(sectors / SECTORS_PER_BLOCK, nonce(), index_limit(), &mut read) {
                 Ok(store) if store.layers().next().is_none() && !Store::is_in(&mut read) => None,
                 Ok(store) => match add(index, partition.clone(), store) {
                     Ok(_) => continue,
@@ -112,6 +113,13 @@ pub fn init() {
             CANDIDATES.lock().push(Candidate { unit: index, partition, refusal });
         }
     }
+}
+
+/// Bytes of memory that finding the blocks of one store may take.
+fn index_limit() -> u64 {
+    /// Part of the machine's memory.
+    const SHARE: u64 = 32;
+    super::total_pages() * BASE_PAGE / SHARE
 }
 
 fn nonce() -> u64 {
@@ -140,6 +148,7 @@ fn add(unit: usize, partition: Option<String>, store: Store) -> Result<&'static 
         asked: Mutex::new(Vec::new()),
         is_pumping: AtomicBool::new(false),
         is_failure_told: AtomicBool::new(false),
+        is_index_told: AtomicBool::new(false),
     }));
     // There is room: only the control hart adds stores, and has looked.
     let _ = STORES.lock().push(store);
@@ -198,7 +207,8 @@ fn find_or_make(overlay: &OverlaySpec) -> Result<&'static StoreUnit, ControlErro
         buf.fill(0);
         true
     };
-    let store = Store::open(sectors / SECTORS_PER_BLOCK, nonce(), &mut empty).map_err(|why| refused(&name, &why))?;
+    let store = Store::open(sectors / SECTORS_PER_BLOCK, nonce(), index_limit(), &mut empty);
+    let store = store.map_err(|why| refused(&name, &why))?;
     let store = add(index, overlay.partition.clone(), store)?;
     candidates.remove(at);
     Ok(store)
@@ -401,7 +411,7 @@ impl StoreUnit {
             }
             while self.pump_one() {}
             self.is_pumping.store(false, Ordering::SeqCst);
-            self.tell_failure();
+            self.tell_trouble();
             if !self.store.lock().has_ready() {
                 break;
             }
@@ -435,10 +445,17 @@ impl StoreUnit {
         true
     }
 
-    fn tell_failure(&self) {
-        if self.store.lock().is_broken() && !self.is_failure_told.swap(true, Ordering::Relaxed) {
+    fn tell_trouble(&self) {
+        let (is_broken, is_index_full, bytes) = {
+            let store = self.store.lock();
+            (store.is_broken(), store.metrics().index_full > 0, store.index_limit())
+        };
+        if is_broken && !self.is_failure_told.swap(true, Ordering::Relaxed) {
             log::error!("store {}: its log could not be written", self.name);
             crate::trace::record(None, EventKind::StoreFailed { store: self.name.clone().into() });
+        }
+        if is_index_full && !self.is_index_told.swap(true, Ordering::Relaxed) {
+            crate::trace::record(None, EventKind::StoreIndexFull { store: self.name.clone().into(), bytes });
         }
     }
 }
