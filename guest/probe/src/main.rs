@@ -10,6 +10,8 @@
 //! `figure=NAME,NAME` measures instead (and with `stay` waits then for ever, with `ticks=N` counts by time); `attack=NAME` does what only a broken or hostile guest does and expects to be
 //! stopped: it says `ATTACK name survived` if it is not.
 //!
+//! `disk=OP,OP` does what a driver does with a disk, and what it should not (see `disk.rs`).
+//!
 //! It runs unchanged on the bare machine (under the SBI firmware), which is the reference for what it expects. Where a
 //! Mirrorball VM promises more than a machine has to, the probe knows the monitor by its SBI implementation id.
 #![cfg_attr(target_os = "none", no_std, no_main)]
@@ -20,6 +22,8 @@ mod attacks;
 mod console;
 #[cfg(target_os = "none")]
 mod cpu;
+#[cfg(target_os = "none")]
+mod disk;
 #[cfg(target_os = "none")]
 mod entry;
 #[cfg(target_os = "none")]

@@ -12,6 +12,7 @@
 //! | `lifecycle` | VMs that come and go, and their memory |
 //! | `storms` | lives that change faster than guests get to run |
 //! | `disks` | partitions, and who may write them |
+//! | `disk_trouble` | blocks that cannot be read or written, disks that shrink, drivers that abuse requests under way, no memory |
 //! | `cache` | more reads than the disk cache holds |
 //! | `volumes` | disks with overlays: killed machines, snapshots, clones, full stores |
 //! | `disk_times` | disks in the machine model's time, under Linux on the bare machine |

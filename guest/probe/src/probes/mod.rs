@@ -64,6 +64,10 @@ pub fn run(hart: u64, machine: &Machine) {
         attacks::run(attack, machine);
         return;
     }
+    if let Some(script) = argument(machine, "disk=") {
+        crate::disk::run(script);
+        return;
+    }
     if let Some(figure) = argument(machine, "figure=") {
         let number = |key| argument(machine, key).and_then(|text| text.parse().ok());
         let count = number("n=").unwrap_or(1_000);
