@@ -20,10 +20,12 @@ pub use hart::{HartView, Load};
 pub use machine::{InfoView, MachineView, NodeView};
 pub use sample::Sample;
 pub use trace::{VcpuTraceView, cause_label};
-pub use vm::{PlacementView, VcpuRates, VcpuView, VmView};
+pub use vm::{MemoryView, PlacementView, VcpuRates, VcpuView, VmView};
 
 /// Bytes of a page, as the protocol counts pages.
 pub const PAGE: u64 = addr::BASE_PAGE;
+/// Bytes of a large page.
+pub const LARGE_PAGE: u64 = addr::LARGE_PAGE;
 
 /// Ticks in seconds.
 pub fn seconds(ticks: u64, timebase_hz: u64) -> f64 {

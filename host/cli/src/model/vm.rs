@@ -3,7 +3,7 @@
 use control::{PlacementStats, StopReason, VcpuState, VcpuStats, VmMemory, VmStats, VmSummary};
 use serde::Serialize;
 
-use super::{ExitsView, PAGE, Sample, seconds, share};
+use super::{ExitsView, LARGE_PAGE, PAGE, Sample, seconds, share};
 
 /// A VM.
 #[derive(Clone, Debug, PartialEq, Serialize)]
@@ -125,6 +125,10 @@ pub struct VmRates {
     pub disk_bytes_per_s: f64,
     /// Bytes per second from and to its subnets.
     pub net_bytes_per_s: f64,
+    /// Bytes per second that migrated to another node.
+    pub migrated_bytes_per_s: f64,
+    /// Bytes of replicas made per second.
+    pub replicated_bytes_per_s: f64,
 }
 
 /// A vCPU.
@@ -279,8 +283,19 @@ impl VmRates {
                     + per_second(now.disk_written_sectors, earlier.disk_written_sectors)),
             net_bytes_per_s: per_second(now.net_sent_bytes, earlier.net_sent_bytes)
                 + per_second(now.net_received_bytes, earlier.net_received_bytes),
+            migrated_bytes_per_s: per_second(migrated_bytes(now), migrated_bytes(earlier)),
+            replicated_bytes_per_s: per_second(replicated_bytes(now), replicated_bytes(earlier)),
         }
     }
+}
+
+const fn migrated_bytes(stats: &VmStats) -> u64 {
+    let blocks = stats.placement.migrated_blocks.saturating_mul(LARGE_PAGE);
+    stats.placement.migrated_pages.saturating_mul(PAGE).saturating_add(blocks)
+}
+
+const fn replicated_bytes(stats: &VmStats) -> u64 {
+    stats.placement.replicated_pages.saturating_mul(PAGE)
 }
 
 impl VcpuView {

@@ -44,6 +44,7 @@ pub enum Tab {
     Vcpus,
     Exits,
     Memory,
+    Places,
     Events,
     Log,
 }
@@ -94,7 +95,8 @@ pub enum VcpuColumn {
 }
 
 impl Tab {
-    pub const ALL: [Self; 6] = [Self::Overview, Self::Vcpus, Self::Exits, Self::Memory, Self::Events, Self::Log];
+    pub const ALL: [Self; 7] =
+        [Self::Overview, Self::Vcpus, Self::Exits, Self::Memory, Self::Places, Self::Events, Self::Log];
 
     pub const fn title(self) -> &'static str {
         match self {
@@ -102,6 +104,7 @@ impl Tab {
             Self::Vcpus => "vCPUs",
             Self::Exits => "Exits",
             Self::Memory => "Memory",
+            Self::Places => "Places",
             Self::Events => "Events",
             Self::Log => "Log",
         }

@@ -60,14 +60,16 @@ impl App {
 
     fn open_console(&mut self) -> Reaction {
         match (&self.selected.vm, self.tab) {
-            (Some(vm), Tab::Overview | Tab::Vcpus | Tab::Exits | Tab::Memory) => Reaction::Console(vm.clone()),
+            (Some(vm), Tab::Overview | Tab::Vcpus | Tab::Exits | Tab::Memory | Tab::Places) => {
+                Reaction::Console(vm.clone())
+            }
             _ => Reaction::Redraw,
         }
     }
 
     fn on_view_key(&mut self, code: KeyCode) {
         match code {
-            KeyCode::Char(digit @ '1'..='6') => {
+            KeyCode::Char(digit @ '1'..='7') => {
                 self.show(Tab::ALL.get(usize::from(digit as u8 - b'1')).copied().unwrap_or_default());
             }
             KeyCode::Tab | KeyCode::Right => self.show(self.tab.step(1)),
@@ -103,7 +105,7 @@ impl App {
                 let chosen = chosen.map(|(vm, vcpu)| Selection { vm: Some(vm.name.clone()), vcpu: vcpu.index });
                 self.selected = chosen.unwrap_or_default();
             }
-            Tab::Overview | Tab::Exits | Tab::Memory => {
+            Tab::Overview | Tab::Exits | Tab::Memory | Tab::Places => {
                 let row = self.selected_vm_row().unwrap_or_default();
                 let vms = self.sorted_vms();
                 let chosen = vms.get(moved(row, rows, vms.len())).map(|vm| vm.name.clone());

@@ -94,13 +94,39 @@ fn the_overview_looks_good() {
 #[test]
 fn the_tabs_look_good() {
     let mut app = app(Some(view(DEMO)), false);
-    for tab in [Tab::Vcpus, Tab::Exits, Tab::Memory, Tab::Events, Tab::Log] {
+    for tab in [Tab::Vcpus, Tab::Exits, Tab::Memory, Tab::Places, Tab::Events, Tab::Log] {
         app.tab = tab;
         insta::assert_snapshot!(format!("{}_80x24", tab.title()), picture(&app, 80, 24));
     }
+    app.tab = Tab::Places;
+    insta::assert_snapshot!("Places_120x40", picture(&app, 120, 40));
     app.tab = Tab::Overview;
     app.overlay = Overlay::Help;
     insta::assert_snapshot!("help_80x24", picture(&app, 80, 24));
+}
+
+fn placed(sequence: u64, vm: &str, node: u8, text: &str) -> EventView {
+    let details = serde_json::json!({"action": "replicated", "pages": 16, "node": node, "reason": "readers"});
+    EventView {
+        event: "pages-placed",
+        details,
+        time_s: 55.0 + sequence as f64 / 100.0,
+        ..event(sequence, vm, text, Tone::Plain)
+    }
+}
+
+/// What came lately is marked where it came to, and told below; so many nodes that they do not fit are counted.
+#[test]
+fn places_show_what_moved() {
+    let mut app = app(Some(view(DEMO)), false);
+    app.tab = Tab::Places;
+    assert!(picture(&app, 80, 24).contains("nothing has moved"));
+    app.add_events(
+        (100..103).map(|n| placed(n, "build-2", 2, "16 pages replicated to node 2: several nodes read them")),
+    );
+    insta::assert_snapshot!("Places_moved_80x24", picture(&app, 80, 24));
+    app.set_view(view(LARGE));
+    insta::assert_snapshot!("Places_large_80x24", picture(&app, 80, 24));
 }
 
 #[test]
@@ -163,7 +189,7 @@ fn leaving_asks_only_where_the_machine_would_end() {
 #[test]
 fn texts_scroll_and_the_pace_changes() {
     let mut app = app(Some(view(DEMO)), false);
-    press(&mut app, KeyCode::Char('6'));
+    press(&mut app, KeyCode::Char('7'));
     press(&mut app, KeyCode::Up);
     assert_eq!(app.scroll_back, 1);
     press(&mut app, KeyCode::Home);

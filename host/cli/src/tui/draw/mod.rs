@@ -6,6 +6,7 @@ mod harts;
 mod memory;
 mod overlay;
 mod overview;
+mod places;
 mod text;
 mod vcpus;
 mod vms;
@@ -31,6 +32,7 @@ pub fn draw(frame: &mut Frame<'_>, app: &App) {
         Tab::Vcpus => vcpus::draw(frame, body, app),
         Tab::Exits => exits::draw_table(frame, body, app),
         Tab::Memory => memory::draw(frame, body, app),
+        Tab::Places => places::draw(frame, body, app),
         Tab::Events => text::draw_events(frame, body, app, app.scroll_back),
         Tab::Log => text::draw_log(frame, body, app, app.scroll_back),
     }

@@ -8,7 +8,7 @@ use ratatui::widgets::{Block, Clear, Paragraph, Wrap};
 use super::super::app::App;
 
 const HELP: [&str; 18] = [
-    "1-6, Tab      the tabs: overview, vCPUs, exits, memory, events, log",
+    "1-7, Tab      the tabs: overview, vCPUs, exits, memory, places, events, log",
     "Up, Down      select, or scroll; also j k PgUp PgDn Home End",
     "Enter         console of the selected VM; Ctrl-] comes back",
     "s, r          sort by the next column, reverse",

@@ -19,6 +19,16 @@ pub fn draw_events(frame: &mut Frame<'_>, area: Rect, app: &App, scroll_back: us
     lines(frame, area, app.events.range(shown).map(|event| event_line(event, app.theme)));
 }
 
+/// The newest of some events, on the whole area.
+pub fn draw_some(frame: &mut Frame<'_>, area: Rect, events: Vec<&EventView>, nothing: &str, theme: Theme) {
+    if events.is_empty() {
+        return frame.render_widget(Span::styled(nothing, theme.dim()), area);
+    }
+    let shown = part(events.len(), 0, area.height);
+    let events = events.get(shown).unwrap_or_default();
+    lines(frame, area, events.iter().map(|event| event_line(event, theme)));
+}
+
 /// The log on the whole area.
 pub fn draw_log(frame: &mut Frame<'_>, area: Rect, app: &App, scroll_back: usize) {
     if app.log.is_empty() {
