@@ -10,7 +10,7 @@ use crate::name::Name;
 use crate::spec::VmSpec;
 
 /// Version of [`BootConfig`]'s layout.
-pub const BOOT_CONFIG_VERSION: u32 = 4;
+pub const BOOT_CONFIG_VERSION: u32 = 5;
 /// Its file name in the boot bundle (a cpio "newc" archive). Every other file there is a module.
 pub const BOOT_CONFIG_NAME: &str = "boot.cfg";
 /// Most VMs of a machine.
@@ -55,12 +55,30 @@ pub struct MonitorOptions {
     pub trace: bool,
     /// What the monitor writes to the machine's own log.
     pub log: LogLevel,
+    /// What it judges by where pages should be.
+    pub placement_by: PlacementBy,
 }
 
 impl Default for MonitorOptions {
     fn default() -> Self {
-        Self { time_slice_us: 10_000, disk_cache_mib: 0, console_kib: 64, trace: true, log: LogLevel::Info }
+        Self {
+            time_slice_us: 10_000,
+            disk_cache_mib: 0,
+            console_kib: 64,
+            trace: true,
+            log: LogLevel::Info,
+            placement_by: PlacementBy::Misses,
+        }
     }
+}
+
+/// What the monitor judges by where a VM's pages should be.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum PlacementBy {
+    /// The machine's miss counters, where it has some; samples where it has none.
+    Misses,
+    /// Samples, even where the machine counts misses: to see how well they agree.
+    Samples,
 }
 
 /// What the monitor writes to the machine's own log.

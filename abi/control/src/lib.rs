@@ -50,7 +50,7 @@ mod volume;
 
 pub use boot::{
     BOOT_CONFIG_NAME, BOOT_CONFIG_VERSION, BootConfig, BootConfigError, LogLevel, MAX_SUBNETS, MAX_VMS, MonitorOptions,
-    SubnetSpec,
+    PlacementBy, SubnetSpec,
 };
 pub use check::{SpecError, SpecProblem};
 pub use error::ControlError;
@@ -72,8 +72,8 @@ pub use spec::{
     NetSpec, OnCrash, OverlaySpec, Pages, Placement, VIRTIO_SLOTS, VmSpec,
 };
 pub use stats::{
-    DiskStats, HartStats, MachineStats, MonitorMemory, MonitorMemoryKind, NodeStats, PlacementStats, VcpuState,
-    VcpuStats, VmStats,
+    DiskStats, HartStats, MachineStats, MonitorMemory, MonitorMemoryKind, NodeStats, PlacementStats, SampleStats,
+    VcpuState, VcpuStats, VmStats,
 };
 pub use vm::{StopReason, VmMemory, VmState, VmSummary};
 pub use volume::{StoreInfo, VolumeInfo};

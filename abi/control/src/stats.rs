@@ -188,6 +188,23 @@ pub struct PlacementStats {
     pub split_blocks: u64,
     /// Hot pages that were left where they are, and proposals that could not be carried out.
     pub refused: u64,
+    /// How well samples and miss counters agree.
+    pub samples: SampleStats,
+}
+
+/// What samples of pages asked for, against the machine's miss counters: counted where a VM's pages are placed by samples
+/// ([`crate::PlacementBy::Samples`]) on a machine that counts misses nevertheless. Single pages only, for each node that a page
+/// is not on; what both want to leave is not counted.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct SampleStats {
+    /// Both asked for the same: to move it, or to copy it.
+    pub agreed: u64,
+    /// Only samples asked for something: it is used, but from caches, or not enough.
+    pub only_samples: u64,
+    /// Only the counters did: samples missed a use, or saw more users.
+    pub only_misses: u64,
+    /// One asked to move it, the other to copy it.
+    pub disagreed: u64,
 }
 
 /// Counters of one vCPU.

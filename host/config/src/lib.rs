@@ -6,7 +6,7 @@
 //! - [`MachinePlan`]: the emulated hardware, the boot configuration and the files that the boot bundle carries.
 //! - [`ConfigError`]: every problem found, each with file, line, key, what is wrong and what would be right.
 //!
-//! # A machine file
+//! # A machine file (all keys: `docs/machine-files.md`)
 //! ```toml
 //! name = "pair"
 //!

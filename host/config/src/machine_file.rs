@@ -3,7 +3,7 @@
 use std::path::Path;
 use std::rc::Rc;
 
-use control::{BootConfig, LogLevel, MonitorOptions, Name, SubnetSpec};
+use control::{BootConfig, LogLevel, MonitorOptions, Name, PlacementBy, SubnetSpec};
 use disk_model::Preset;
 use toml::de::DeTable;
 
@@ -276,6 +276,8 @@ fn read_options(top: &Section<'_>, places: &mut Places) -> MonitorOptions {
     let levels =
         [("error", LogLevel::Error), ("warn", LogLevel::Warn), ("info", LogLevel::Info), ("debug", LogLevel::Debug)];
     options.log = section.choice("log", &levels).map_or(options.log, |at| at.value);
+    let facts = [("misses", PlacementBy::Misses), ("samples", PlacementBy::Samples)];
+    options.placement_by = section.choice("placement_by", &facts).map_or(options.placement_by, |at| at.value);
     section.finish();
     options
 }

@@ -129,7 +129,7 @@ fn the_machine_section() {
     let plan = place
         .load(&format!(
             "name = \"x\"\n[machine]\ncpu = \"max\"\ninterrupts = \"plic\"\nicount = true\nfirmware = \"faults\"\nqemu_args = [\"-s\"]\n\
-             [network]\n[options]\ntime_slice_us = 2000\ntrace = true\n{NODE}[[disk]]\nname = \"t\"\nsize_mib = 64\n"
+             [network]\n[options]\ntime_slice_us = 2000\ntrace = true\nplacement_by = \"samples\"\n{NODE}[[disk]]\nname = \"t\"\nsize_mib = 64\n"
         ))
         .unwrap_or_else(|error| panic!("{error:#}"));
     assert_eq!(plan.hardware.cpu, "max");
@@ -140,6 +140,7 @@ fn the_machine_section() {
     assert_eq!(plan.hardware.disks[0].backing, Backing::Scratch { size_mib: 64 });
     assert!(!plan.hardware.disks[0].read_only);
     assert_eq!((plan.boot.options.time_slice_us, plan.boot.options.trace), (2000, true));
+    assert_eq!(plan.boot.options.placement_by, control::PlacementBy::Samples);
 }
 
 #[test]
@@ -174,4 +175,26 @@ fn more_memory_than_there_is_may_be_promised() {
         .expect("it is possible");
     assert_eq!(plan.warnings.len(), 1);
     assert_eq!(plan.warnings[0].message, "the VMs up to \"a-3\" may use 1536 MiB, the machine has 1024");
+}
+
+#[test]
+fn the_reference_says_what_is_so_anyway() {
+    let text = include_str!("../../../docs/machine-files.md");
+    let (_, rest) = text.split_once("```toml\n").expect("it has an example");
+    let (example, _) = rest.split_once("```").expect("the example ends");
+    let place = Place::new();
+    let file = place.write("reference.toml", example);
+    let plan = Loader { cache: Some(place.path().into()), check_files: false }.load(&file);
+    let plan = plan.unwrap_or_else(|error| panic!("{error:#}"));
+    assert!(plan.warnings.is_empty(), "{:?}", plan.warnings);
+    assert_eq!(plan.boot.options, control::MonitorOptions::default());
+    assert_eq!(plan.boot.vms.iter().map(|vm| vm.name.as_str()).collect::<Vec<_>>(), ["build-1", "build-2", "rom"]);
+    let [build, _, rom] = &plan.boot.vms[..] else { panic!("three VMs") };
+    let usual = VmSpec::new(build.name.clone(), build.vcpus, build.memory_mib, build.boot.clone());
+    assert_eq!(*build, VmSpec { disks: build.disks.clone(), nets: build.nets.clone(), ..usual });
+    assert!(matches!(rom.boot, Boot::Firmware { .. }));
+    let model = plan.hardware.model.as_ref().expect("it has a model");
+    let usual = config::ModelPlan::new(config::Preset::Flash);
+    let describe = |model: &config::ModelPlan| model.describe(&plan.hardware).expect("it is possible");
+    assert_eq!(describe(model), describe(&usual));
 }

@@ -1,7 +1,7 @@
 //! Pages that go where they are used, on machines of two nodes that the machine model makes slow to cross.
 
 use config::{ModelPlan, Preset};
-use control::{EventKind, Placement, PlacementAction, PlacementReason, VmSpec};
+use control::{EventKind, Placement, PlacementAction, PlacementBy, PlacementReason, VmSpec};
 use lab::rig::{Ended, Rig, Running};
 use machine::SharedModel;
 use model_file::{Mode, Stall};
@@ -15,8 +15,8 @@ fn boot() -> Running {
     ok(rig.hardware(|hardware| hardware.model = Some(ModelPlan::new(Preset::Flash))).boot())
 }
 
-fn spec(name: &str, placement: Placement, figure: &str) -> VmSpec {
-    VmSpec { placement, ..probe(name, 2, &format!("figure={figure} n={TURNS}")) }
+fn spec(name: &str, placement: Placement, turns: u64) -> VmSpec {
+    VmSpec { placement, ..probe(name, 2, &format!("figure=places n={turns}")) }
 }
 
 /// A figure that the guest has printed.
@@ -42,9 +42,9 @@ fn misses(machine: &Running) -> [u64; 2] {
 }
 
 /// Runs the guest; also the share of its misses that its own nodes served, in percent.
-fn run(machine: &Running, name: &str, placement: Placement) -> (Ended, u64) {
+fn run(machine: &Running, name: &str, placement: Placement, turns: u64) -> (Ended, u64) {
     let before = misses(machine);
-    let ended = ok(machine.run(&spec(name, placement, "places")));
+    let ended = ok(machine.run(&spec(name, placement, turns)));
     let after = misses(machine);
     let [local, remote] = [after[0] - before[0], after[1] - before[1]];
     assert_eq!(figure(&ended, "places_wrong"), 0, "{}", ended.console);
@@ -65,8 +65,8 @@ fn told(machine: &Running, id: addr::VmId) -> Vec<(PlacementAction, PlacementRea
 #[test]
 fn pages_go_where_they_are_used() {
     let machine = boot();
-    let (still, still_local) = run(&machine, "still", Placement::FirstTouch);
-    let (moved, moved_local) = run(&machine, "moved", Placement::Dynamic);
+    let (still, still_local) = run(&machine, "still", Placement::FirstTouch, TURNS);
+    let (moved, moved_local) = run(&machine, "moved", Placement::Dynamic, TURNS);
 
     // Without: one of the nodes has all pages, and a vCPU of the other one waits for them to the end.
     assert_eq!(still.stats.placement, control::PlacementStats::default());
@@ -99,13 +99,47 @@ fn pages_go_where_they_are_used() {
 #[test]
 fn migration_and_replication_go_apart() {
     let machine = boot();
-    let (ended, _) = run(&machine, "migrate", Placement::Migrate);
+    let (ended, _) = run(&machine, "migrate", Placement::Migrate, TURNS);
     let placed = ended.stats.placement;
     assert!(placed.migrated_pages + placed.migrated_blocks > 0, "{placed:?}");
     assert_eq!((placed.replicated_pages, placed.watched_pages), (0, 0), "{placed:?}");
-    let (ended, _) = run(&machine, "replicate", Placement::Replicate);
+    let (ended, _) = run(&machine, "replicate", Placement::Replicate, TURNS);
     let placed = ended.stats.placement;
     assert!(placed.replicated_pages > 0, "{placed:?}");
     assert_eq!((placed.migrated_pages, placed.migrated_blocks), (0, 0), "{placed:?}");
+    assert_eq!(ok(machine.lost_pages()), 0, "pages did not come back");
+}
+
+/// Samples in the place of the counters, on a machine that has counters to compare them with.
+#[test]
+fn samples_find_what_counters_find() {
+    let rig = ok(ok(Rig::new("sampled", 1, 256)).node(1, 256).with_probe());
+    let rig = rig.hardware(|hardware| hardware.model = Some(ModelPlan::new(Preset::Flash)));
+    let machine = ok(rig.options(|options| options.placement_by = PlacementBy::Samples).boot());
+    let (still, still_local) = run(&machine, "still", Placement::FirstTouch, TURNS);
+    let (moved, moved_local) = run(&machine, "moved", Placement::Dynamic, 4 * TURNS);
+    assert_eq!(still.stats.placement, control::PlacementStats::default());
+    let figures = format!("without:\n{}\nwith:\n{}", still.console, moved.console);
+    assert!(figure(&moved, "own_last") * 10 < figure(&still, "own_last") * 7, "{figures}");
+    assert!(moved_local > still_local, "{moved_local}% and {still_local}% were local");
+    let placed = moved.stats.placement;
+    assert!(placed.migrated_blocks >= 2 && placed.replicated_pages > 0, "{placed:?}");
+    let samples = placed.samples;
+    assert!(samples.agreed > samples.disagreed + samples.only_misses, "{samples:?}");
+    assert_eq!(ok(machine.lost_pages()), 0, "pages did not come back");
+}
+
+/// A machine that counts nothing at all.
+#[test]
+fn pages_move_where_nobody_counts_misses() {
+    /// All memory looks alike there, so turns are short.
+    const MANY_TURNS: u64 = 1_000;
+    let rig = ok(ok(Rig::new("uncounted", 1, 256)).node(1, 256).with_probe());
+    let machine = ok(rig.boot());
+    let ended = ok(machine.run(&spec("moved", Placement::Dynamic, MANY_TURNS)));
+    assert_eq!(figure(&ended, "places_wrong"), 0, "{}", ended.console);
+    let placed = ended.stats.placement;
+    assert!(placed.migrated_blocks >= 2 && placed.replicated_pages > 0, "{placed:?}");
+    assert_eq!(placed.samples, control::SampleStats::default(), "there is nothing to compare with");
     assert_eq!(ok(machine.lost_pages()), 0, "pages did not come back");
 }

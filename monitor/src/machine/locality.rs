@@ -7,14 +7,15 @@
 //! Pages that several nodes use are watched first: those that were not written for a while are replicated. Large pages are
 //! judged when the interval of the counters ends, by the misses on all their pages; then the counters begin anew.
 //!
-//! Where the machine counts no misses, nothing happens here.
+//! Where the machine counts no misses, samples of the pages take their place: see `sampling`.
 
 mod blocks;
 mod job;
+mod sampling;
 
 pub use job::Job;
 
-use super::{capabilities, description, devices, memory};
+use super::{capabilities, description, devices, memory, options};
 use crate::{
     hart::{self, Hart},
     trace,
@@ -23,13 +24,14 @@ use crate::{
 use addr::{Gfn, Mfn, NodeId, PageSize, VmId};
 use alloc::{collections::VecDeque, sync::Arc, vec::Vec};
 use blocks::Block;
-use control::{EventKind, Placement, PlacementAction, PlacementReason};
+use control::{EventKind, Placement, PlacementAction, PlacementBy, PlacementReason};
 use core::sync::atomic::{AtomicU64, Ordering};
 use frames::PageState;
 use job::{BATCH, Work};
 use machine_io::{MissCounters, MissedPage};
 use placement::{Backing, Misses, NODES, PageFacts, Proposal, Reason, Switches, Thresholds, Writes, decide};
 use rv::csr;
+use sampling::Sampling;
 use spin::Mutex;
 use tlb::CpuSet;
 
@@ -72,9 +74,14 @@ pub fn step() {
         return;
     }
     let now = csr::time::read();
-    let hz = match &devices::all().counters {
-        Some(counters) if description().nodes.count() > 1 => STATE.lock().look(&mut counters.lock(), now),
-        _ => 0,
+    let counters = devices::all().counters.as_ref();
+    let hz = match (options().placement_by, counters) {
+        _ if description().nodes.count() < 2 => 0,
+        (PlacementBy::Misses, Some(counters)) => STATE.lock().look(&mut counters.lock(), now),
+        (_, counters) => {
+            let mut counters = counters.map(|counters| counters.lock());
+            STATE.lock().look_at_samples(counters.as_deref_mut(), now)
+        }
     };
     let next = capabilities().timebase_hz.checked_div(hz).map_or(u64::MAX, |ticks| now + ticks);
     NEXT_LOOK.store(next, Ordering::Relaxed);
@@ -104,6 +111,7 @@ struct Locality {
     blocks: VecDeque<Block>,
     /// Where the next job of a node goes.
     turn: usize,
+    sampling: Sampling,
 }
 
 /// The VMs that take part.
@@ -186,6 +194,7 @@ impl Locality {
             watched: VecDeque::new(),
             blocks: VecDeque::new(),
             turn: 0,
+            sampling: Sampling::new(),
         }
     }
 
@@ -252,15 +261,20 @@ impl Locality {
             self.judge(counters, guests, report, now, &mut to_watch);
         }
         for (vm, _) in &guests.0 {
-            let own = to_watch.iter().filter(|wanted| wanted.vm == vm.id);
-            let gfns: Vec<Gfn> = own.clone().map(|wanted| wanted.gfn).collect();
-            if !gfns.is_empty() {
-                vm.memory().watch_pages(&gfns, NodeId(0));
-                let due = now + capabilities().timebase_hz / WATCH_HZ;
-                self.watched.extend(own.map(|wanted| (*wanted, due)));
-            }
+            self.watch(vm, &to_watch, now);
         }
         reports
+    }
+
+    /// Watches those of these pages that are the VM's.
+    fn watch(&mut self, vm: &Vm, pages: &[Wanted], now: u64) {
+        let own = pages.iter().filter(|wanted| wanted.vm == vm.id);
+        let gfns: Vec<Gfn> = own.clone().map(|wanted| wanted.gfn).collect();
+        if !gfns.is_empty() {
+            vm.memory().watch_pages(&gfns, NodeId(0));
+            let due = now + capabilities().timebase_hz / WATCH_HZ;
+            self.watched.extend(own.map(|wanted| (*wanted, due)));
+        }
     }
 
     fn judge(

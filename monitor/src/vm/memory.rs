@@ -8,10 +8,11 @@ mod door;
 mod fault;
 mod merge;
 mod place;
+mod sample;
 mod share;
 
 pub use merge::{Candidates, Watched, merge};
-pub use place::PlacedCounts;
+pub use place::{Located, PlacedCounts, Wish};
 
 use crate::machine::{
     self,

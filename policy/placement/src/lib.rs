@@ -9,6 +9,7 @@
 //!   2 MiB block that such a page may be part of.
 //! - [`Proposal`], [`BlockProposal`], [`Reason`]: what to do, and why or why not; the reason goes into the trace.
 //! - [`Thresholds`]: the numbers, with their source.
+//! - [`Samples`]: which pages to look at, where nobody counts misses.
 //! - [`History`]: how often a page was tried already, and when last; three bytes that the caller keeps with the page.
 //!
 //! # What it promises
@@ -20,7 +21,7 @@
 //! It does not know what counted: misses of a counting device, or samples (see [`Thresholds::for_samples`]).
 //!
 //! # Locking
-//! None, and no state: everything is in the arguments.
+//! None. Decisions have no state, everything is in the arguments; [`Samples`] have one owner.
 //!
 //! # Tests
 //! Unit tests of the decisions; `tests/adversaries.rs` plays users of a page against the policy (ping-pong, phase changes,
@@ -28,14 +29,18 @@
 #![no_std]
 #![forbid(unsafe_code)]
 
+extern crate alloc;
+
 mod block;
 mod history;
 mod page;
+mod samples;
 mod thresholds;
 
 pub use block::{BlockFacts, BlockProposal, decide_block};
 pub use history::History;
 pub use page::{Backing, PageFacts, Proposal, Reason, Writes, decide};
+pub use samples::{Found, LOOKS, OPEN, Sample, Samples};
 pub use thresholds::{Switches, Thresholds};
 
 use addr::NodeId;

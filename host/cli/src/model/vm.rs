@@ -91,6 +91,15 @@ pub struct PlacementView {
     pub split_blocks: u64,
     /// Hot pages that stayed where they are.
     pub refused: u64,
+    /// How samples compare with the miss counters, where pages are placed by samples beside these: single pages for which
+    /// both asked for the same.
+    pub samples_agreed: u64,
+    /// For which only samples asked for something.
+    pub only_samples: u64,
+    /// For which only the counters did.
+    pub only_misses: u64,
+    /// For which one asked for a move, the other for a copy.
+    pub samples_disagreed: u64,
 }
 
 impl From<&PlacementStats> for PlacementView {
@@ -104,6 +113,10 @@ impl From<&PlacementStats> for PlacementView {
             watched_pages: stats.watched_pages,
             split_blocks: stats.split_blocks,
             refused: stats.refused,
+            samples_agreed: stats.samples.agreed,
+            only_samples: stats.samples.only_samples,
+            only_misses: stats.samples.only_misses,
+            samples_disagreed: stats.samples.disagreed,
         }
     }
 }

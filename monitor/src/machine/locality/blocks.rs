@@ -41,6 +41,14 @@ impl Locality {
         }
     }
 
+    /// The block at `gfn`, which `page` backs, goes to `to`.
+    pub(super) fn note_sampled_block(&mut self, vm: VmId, gfn: Gfn, page: Mfn, to: NodeId, now: u64) {
+        let is_known = self.blocks.iter().any(|other| other.vm == vm && other.gfn == gfn);
+        if self.blocks.len() < MOST && !is_known {
+            self.blocks.push_back(Block { vm, gfn, page, since: now, was_mixed: false, to: Some(to) });
+        }
+    }
+
     /// When the interval is over: judges blocks, and lets the counters begin anew when all are judged.
     pub(super) fn end_interval(&mut self, counters: &mut MissCounters, guests: &Guests, now: u64) {
         if now < self.interval_end {

@@ -101,7 +101,12 @@ impl GuestRam {
     }
 
     /// The block of `gfn` is a large page of the pmap: large leaves take the place of tables of single ones.
-    fn install_large(&self, mut inner: MutexGuard<'_, Inner>, pool: &Pool<'_, DirectMemory>, gfn: Gfn) -> Touch {
+    pub(super) fn install_large(
+        &self,
+        mut inner: MutexGuard<'_, Inner>,
+        pool: &Pool<'_, DirectMemory>,
+        gfn: Gfn,
+    ) -> Touch {
         let Ok(mapping) = inner.pmap.lookup(&DirectMemory, gfn) else { return Touch::OutOfMemory };
         let Some(mfn) = mapping.state.mfn().filter(|_| mapping.size == PageSize::Large) else { return Touch::Mapped };
         let rights = if mapping.rights() == Rights::ReadWrite { PteFlags::RWX } else { PteFlags::RX };

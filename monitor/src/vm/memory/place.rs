@@ -8,7 +8,7 @@ use super::{GuestRam, Inner};
 use crate::machine::memory::{DirectMemory, frames, nearest};
 use addr::{Gfn, Mfn, NodeId, PageSize};
 use alloc::vec::Vec;
-use control::{PlacementReason, PlacementStats};
+use control::{PlacementReason, PlacementStats, SampleStats};
 use core::sync::atomic::{AtomicU8, AtomicU16, AtomicU64, Ordering::Relaxed};
 use frames::{DyingList, PendingShootdown, Pool};
 use placement::{Backing, History, Thresholds};
@@ -35,9 +35,30 @@ pub(super) struct Counters {
     told_collapses: AtomicU64,
     /// Reasons to leave a page that an event has told, by bit.
     told_reasons: AtomicU16,
+    /// Where samples and miss counters were compared: proposals of both alike, of one only, and others.
+    agreed: AtomicU64,
+    only_samples: AtomicU64,
+    only_misses: AtomicU64,
+    disagreed: AtomicU64,
+}
+
+/// What is wanted of a page.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Wish {
+    /// Nothing.
+    Stay,
+    /// To move it.
+    Move,
+    /// To copy it.
+    Copy,
 }
 
 impl Counters {
+    /// A block that was split to find out more is whole again.
+    pub(super) fn note_join(&self) {
+        self.split.fetch_sub(1, Relaxed);
+    }
+
     pub(super) fn note_collapse(&self, master: Option<Mfn>) {
         self.collapsed.fetch_add(1, Relaxed);
         if let Some(node) = master.and_then(|page| frames().map().node_of(page)) {
@@ -247,6 +268,25 @@ impl GuestRam {
         self.placing.told_reasons.fetch_or(bit, Relaxed) & bit == 0
     }
 
+    /// What samples of a page ask for, and what its miss counters do.
+    pub fn note_agreement(&self, by_samples: Wish, by_misses: Wish) {
+        let counter = match (by_samples, by_misses) {
+            (Wish::Stay, Wish::Stay) => return,
+            (_, Wish::Stay) => &self.placing.only_samples,
+            (Wish::Stay, _) => &self.placing.only_misses,
+            (one, other) if one == other => &self.placing.agreed,
+            _ => &self.placing.disagreed,
+        };
+        counter.fetch_add(1, Relaxed);
+    }
+
+    /// The node of what backs `gfn`.
+    #[must_use]
+    pub fn node_of(&self, gfn: Gfn) -> Option<NodeId> {
+        let page = self.inner.lock().pmap.lookup(&DirectMemory, gfn).ok()?.state.mfn()?;
+        frames().map().node_of(page)
+    }
+
     /// Collapses that no event has told yet (they are told now), and where the last of these pages is.
     pub fn take_collapses(&self) -> (u64, NodeId) {
         let all = self.placing.collapsed.load(Relaxed);
@@ -274,11 +314,17 @@ impl GuestRam {
             watched_pages: placing.watched.load(Relaxed),
             split_blocks: placing.split.load(Relaxed),
             refused: placing.refused.load(Relaxed),
+            samples: SampleStats {
+                agreed: placing.agreed.load(Relaxed),
+                only_samples: placing.only_samples.load(Relaxed),
+                only_misses: placing.only_misses.load(Relaxed),
+                disagreed: placing.disagreed.load(Relaxed),
+            },
         }
     }
 
     /// Interrupts who has not passed, without waiting.
-    fn call_out(&self, pending: &PendingShootdown) {
+    pub(super) fn call_out(&self, pending: &PendingShootdown) {
         for cpu in pending.targets(&self.tlb).iter() {
             if let Some(hart) = crate::hart::all().get(cpu.index()) {
                 hart.kick();

@@ -1,0 +1,264 @@
+//! Looks on a machine that counts no misses: samples of its VMs' pages take their place.
+//!
+//! VMs that have run since the last look are sampled, a few at a time by turns. What a round finds goes the same way as
+//! the reports of miss counters: the same policy, with other thresholds, and the same jobs.
+//!
+//! Where there are counters nevertheless (`placement_by = "samples"`), what they would have proposed is compared with what
+//! the samples do.
+
+use super::{BUSY_HZ, Guests, INTERVAL_HZ, Locality, WAITING, Wanted, is_unsettled, misses_on, stays, told};
+use crate::{
+    machine::{capabilities, description, memory},
+    trace,
+    vm::{
+        Vm,
+        memory::{Located, Wish},
+    },
+};
+use addr::{BASE_PAGE, Gfn, NodeId, PAGES_PER_LARGE, PageSize, VmId};
+use alloc::{sync::Arc, vec::Vec};
+use control::{EventKind, PlacementAction, PlacementReason};
+use machine_io::MissCounters;
+use placement::{
+    BlockFacts, BlockProposal, LOOKS, PageFacts, Proposal, Sample, Samples, Switches, Thresholds, Writes, decide,
+    decide_block,
+};
+use sched::Entity;
+
+/// Looks at samples per second: a round is an interval of the policy's clock.
+const LOOKS_HZ: u64 = INTERVAL_HZ * LOOKS as u64;
+/// VMs sampled in a round.
+const SAMPLED_VMS: usize = 4;
+/// How pages are judged here.
+const THRESHOLDS: Thresholds = Thresholds::for_samples();
+
+/// A VM in its rounds.
+struct Sampled {
+    vm: VmId,
+    samples: Samples,
+    /// How long its vCPUs had run at the last look.
+    ran: u64,
+    /// A block that is to be put together again when nobody wants its pages any more.
+    to_join: Option<Gfn>,
+}
+
+/// What sampling remembers.
+pub struct Sampling {
+    vms: Vec<Sampled>,
+    /// When the next look is due.
+    next: u64,
+    /// The VM that rounds begin with, by turns.
+    turn: usize,
+}
+
+impl Sampling {
+    pub const fn new() -> Self {
+        Self { vms: Vec::new(), next: 0, turn: 0 }
+    }
+
+    /// Those that are there, and no others.
+    fn follow(&mut self, guests: &Guests) {
+        self.vms.retain(|sampled| guests.find(sampled.vm).is_some());
+        for (vm, _) in &guests.0 {
+            if self.vms.iter().all(|sampled| sampled.vm != vm.id) {
+                let ram = vm.memory();
+                let samples = Samples::new(ram.base(), ram.bytes() / BASE_PAGE);
+                self.vms.push(Sampled { vm: vm.id, samples, ran: 0, to_join: None });
+            }
+        }
+    }
+
+    /// Looks at the rounds under way, and begins others; returns the pages of those that have ended.
+    fn look(&mut self, guests: &Guests, now: u64) -> Vec<(VmId, Vec<Sample>)> {
+        let mut ended = Vec::new();
+        let mut is_open = 0;
+        self.turn = self.turn.checked_rem(self.vms.len()).unwrap_or(0);
+        let (later, first) = self.vms.split_at_mut(self.turn);
+        for sampled in first.iter_mut().chain(later) {
+            let Some((vm, _)) = guests.find(sampled.vm) else { continue };
+            let ran = run_ticks(vm, now);
+            // Who rests has used nothing: that tells nothing of who uses it.
+            if core::mem::replace(&mut sampled.ran, ran) == ran {
+                continue;
+            }
+            if sampled.samples.is_open() {
+                vm.memory().look_at(&mut sampled.samples);
+                ended.extend(sampled.samples.take_round().map(|round| (sampled.vm, round)));
+            } else if is_open < SAMPLED_VMS {
+                vm.memory().begin_samples(&mut sampled.samples);
+            }
+            is_open += usize::from(sampled.samples.is_open());
+        }
+        if !ended.is_empty() {
+            self.turn += 1;
+        }
+        ended
+    }
+}
+
+impl Locality {
+    /// One look: how many there should be per second from now on.
+    pub(super) fn look_at_samples(&mut self, counters: Option<&mut MissCounters>, now: u64) -> u64 {
+        let guests = Guests::now();
+        self.sampling.follow(&guests);
+        if guests.0.is_empty() {
+            *self = Self { tick: self.tick, turn: self.turn, ..Self::new() };
+            return LOOKS_HZ;
+        }
+        self.tell_news(&guests);
+        self.end_watches(&guests, now);
+        if now >= self.sampling.next {
+            self.sampling.next = now + capabilities().timebase_hz / LOOKS_HZ;
+            self.look_at_rounds(&guests, counters.filter(|counters| counters.is_on()), now);
+        }
+        let jobs = self.send_jobs(&guests);
+        if jobs == 0 && self.watched.is_empty() { LOOKS_HZ } else { BUSY_HZ }
+    }
+
+    fn look_at_rounds(&mut self, guests: &Guests, counters: Option<&mut MissCounters>, now: u64) {
+        let ended = self.sampling.look(guests, now);
+        for (vm, round) in &ended {
+            let Some((vm, switches)) = guests.find(*vm) else { continue };
+            self.judge_round(vm, *switches, round, counters.as_deref(), now);
+        }
+        if let Some(counters) = counters.filter(|_| !ended.is_empty()) {
+            counters.reset();
+        }
+        self.join_blocks(guests);
+        if now >= self.interval_end {
+            self.interval_end = now + capabilities().timebase_hz / INTERVAL_HZ;
+            self.tick = self.tick.wrapping_add(1);
+        }
+    }
+
+    fn judge_round(
+        &mut self,
+        vm: &Arc<Vm>,
+        switches: Switches,
+        round: &[Sample],
+        counters: Option<&MissCounters>,
+        now: u64,
+    ) {
+        let mut to_watch = Vec::new();
+        let mut to_examine = None;
+        for sample in round {
+            let Some(found) = vm.memory().locate(sample.gfn, sample.page) else { continue };
+            let Some(home) = memory::frames().map().node_of(sample.page) else { continue };
+            if found.size != sample.size {
+                continue;
+            }
+            if found.size == PageSize::Large {
+                to_examine = to_examine.or(self.judge_sampled_block(vm, switches, sample, &found, home, now));
+                continue;
+            }
+            let facts = PageFacts {
+                by: home,
+                home,
+                misses: sample.seen,
+                backing: found.backing,
+                writes: Writes::Unknown,
+                is_pinned: found.is_pinned,
+                is_unsettled: is_unsettled(vm, now),
+                history: found.history,
+            };
+            let missed = counters.map(|counters| misses_on(counters, sample.page));
+            for by in description().nodes.ids().filter(|node| *node != home) {
+                let facts = PageFacts { by, ..facts };
+                let proposal = decide(&facts, self.tick, switches, &THRESHOLDS);
+                if let Some(misses) = missed {
+                    let counted = PageFacts { misses, ..facts };
+                    let other = decide(&counted, self.tick, switches, &Thresholds::for_misses());
+                    vm.memory().note_agreement(wish(proposal), wish(other));
+                }
+                self.follow_proposal(
+                    vm,
+                    Wanted { vm: vm.id, gfn: sample.gfn, page: sample.page, node: by },
+                    proposal,
+                    &mut to_watch,
+                );
+            }
+        }
+        self.watch(vm, &to_watch, now);
+        let Some(sampled) = self.sampling.vms.iter_mut().find(|sampled| sampled.vm == vm.id) else { return };
+        sampled.to_join = sampled.to_join.or(sampled.samples.take_examined());
+        if let Some(block) = to_examine.filter(|_| sampled.samples.can_examine() && sampled.to_join.is_none())
+            && vm.memory().split_block(block)
+        {
+            sampled.samples.examine(block);
+        }
+    }
+
+    fn follow_proposal(&mut self, vm: &Vm, wanted: Wanted, proposal: Proposal, to_watch: &mut Vec<Wanted>) {
+        if self.is_known(&wanted) {
+            return;
+        }
+        match proposal {
+            Proposal::Migrate { .. } => self.plan(wanted, true),
+            Proposal::Replicate { .. } => self.plan(wanted, false),
+            Proposal::Watch if self.watched.len() < WAITING => to_watch.push(wanted),
+            Proposal::Watch | Proposal::Collapse(_) => {}
+            Proposal::Leave(reason) => _ = told(reason).map(|reason| stays(vm, 1, reason)),
+        }
+    }
+
+    /// The block, if it is worth to be examined.
+    fn judge_sampled_block(
+        &mut self,
+        vm: &Vm,
+        switches: Switches,
+        sample: &Sample,
+        found: &Located,
+        home: NodeId,
+        now: u64,
+    ) -> Option<Gfn> {
+        let facts = BlockFacts {
+            home,
+            misses: sample.seen,
+            is_pinned: found.is_pinned,
+            is_unsettled: is_unsettled(vm, now),
+            history: found.history,
+        };
+        match decide_block(&facts, self.tick, switches, &THRESHOLDS) {
+            BlockProposal::Migrate { to } => self.note_sampled_block(vm.id, sample.gfn, sample.page, to, now),
+            BlockProposal::Split => return Some(sample.gfn),
+            BlockProposal::Leave(reason) => _ = told(reason).map(|reason| stays(vm, 1, reason)),
+        }
+        None
+    }
+
+    /// Blocks that were examined are one large page again, if none of their pages has left and none is about to.
+    fn join_blocks(&mut self, guests: &Guests) {
+        for sampled in &mut self.sampling.vms {
+            let (Some(block), Some((vm, _))) = (sampled.to_join, guests.find(sampled.vm)) else { continue };
+            let is_there = |wanted: &Wanted| wanted.vm == vm.id && wanted.gfn.large_base() == block;
+            if self.planned.iter().any(|(wanted, _)| is_there(wanted))
+                || self.watched.iter().any(|(wanted, _)| is_there(wanted))
+            {
+                continue;
+            }
+            sampled.to_join = None;
+            if vm.memory().join_block(block) {
+                vm.memory().note_try(block, self.tick, &THRESHOLDS);
+            } else {
+                let Some(node) = vm.memory().node_of(block) else { continue };
+                let (action, reason, pages) = (PlacementAction::Split, PlacementReason::SeveralUsers, PAGES_PER_LARGE);
+                trace::record(Some(vm.id), EventKind::PagesPlaced { action, pages, node, reason });
+            }
+        }
+    }
+}
+
+/// What a proposal comes to: does the page stay, leave, or get a copy? Watching comes before copies.
+const fn wish(proposal: Proposal) -> Wish {
+    match proposal {
+        Proposal::Migrate { .. } => Wish::Move,
+        Proposal::Replicate { .. } | Proposal::Watch => Wish::Copy,
+        Proposal::Leave(_) | Proposal::Collapse(_) => Wish::Stay,
+    }
+}
+
+/// How long its vCPUs have run.
+fn run_ticks(vm: &Vm, now: u64) -> u64 {
+    let ran = vm.vcpus().iter().map(|vcpu| vcpu.run_ticks(Entity { vm: vm.id, vcpu: vcpu.index }, now));
+    ran.fold(0, u64::wrapping_add)
+}

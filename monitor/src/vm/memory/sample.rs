@@ -1,0 +1,90 @@
+//! Which nodes use a page, where nobody counts misses: its leaves are taken away for a moment, and who needs them brings
+//! them back.
+//!
+//! Nothing waits for that: a hart that still knows an old leaf is asked to forget it, and until then its use is not seen.
+
+use super::{GuestRam, Inner};
+use crate::machine::memory::DirectMemory;
+use addr::{Gfn, Mfn, PAGES_PER_LARGE, PageSize};
+use frames::{DyingList, PendingShootdown};
+use placement::{Found, Sample, Samples};
+use pmap::{Mapping, PageState};
+
+impl GuestRam {
+    /// One look at the pages of the round: who has used them since the last one.
+    pub fn look_at(&self, samples: &mut Samples) {
+        let mut inner = self.inner.lock();
+        samples.look(|sample| inner.look(sample));
+        self.forget_leaves(inner);
+    }
+
+    /// Begins a round.
+    pub fn begin_samples(&self, samples: &mut Samples) {
+        let mut inner = self.inner.lock();
+        samples.begin(|gfn| {
+            let found = inner.find(gfn);
+            if let Found::Page { gfn, size, .. } = found {
+                inner.remove_leaves(gfn, size.base_pages());
+            }
+            found
+        });
+        self.forget_leaves(inner);
+    }
+
+    fn forget_leaves(&self, inner: spin::MutexGuard<'_, Inner>) {
+        let token = self.tlb.retire();
+        drop(inner);
+        self.call_out(&PendingShootdown::new(token, DyingList::new()));
+    }
+
+    /// A block that was split is one large page again, if its pages are as they were then.
+    pub fn join_block(&self, gfn: Gfn) -> bool {
+        let pool = self.pool(crate::machine::memory::nearest(addr::NodeId(0)));
+        let mut inner = self.inner.lock();
+        if !self.large_allowed || inner.is_held(gfn) || inner.pmap.collapse(&pool, gfn).is_err() {
+            return false;
+        }
+        self.install_large(inner, &pool, gfn);
+        self.placing.note_join();
+        true
+    }
+}
+
+impl Inner {
+    /// Notes who has used the page; `false` if it is not what it was.
+    fn look(&mut self, sample: &mut Sample) -> bool {
+        let Found::Page { gfn, page, size } = self.find(sample.gfn) else { return false };
+        if (gfn, page, size) != (sample.gfn, sample.page, sample.size) {
+            return false;
+        }
+        let tables = self.tables.iter().enumerate();
+        let users = tables.filter(|(_, table)| table.lookup(&DirectMemory, gfn).is_some());
+        sample.note(users.fold(0, |users, (node, _)| users | 1u8.checked_shl(node as u32).unwrap_or(0)));
+        self.remove_leaves(gfn, size.base_pages());
+        true
+    }
+
+    fn find(&self, gfn: Gfn) -> Found {
+        let Ok(mapping) = self.pmap.lookup(&DirectMemory, gfn) else { return Found::Nothing { pages: 1 } };
+        let first = match mapping.size {
+            PageSize::Base => gfn,
+            PageSize::Large => gfn.large_base(),
+        };
+        match sampled_page(&mapping).filter(|_| !self.is_held(gfn)) {
+            Some(page) => Found::Page { gfn: first, page, size: mapping.size },
+            None if mapping.size == PageSize::Large => {
+                Found::Nothing { pages: PAGES_PER_LARGE - gfn.index_in_large() as u64 }
+            }
+            None => Found::Nothing { pages: 1 },
+        }
+    }
+}
+
+/// The (first) machine page behind it, if it is one that could go somewhere.
+fn sampled_page(mapping: &Mapping) -> Option<Mfn> {
+    match mapping.state {
+        PageState::Private { mfn, pins: 0, .. } => Some(mfn),
+        PageState::Replicated { .. } => mapping.state.mfn(),
+        _ => None,
+    }
+}
