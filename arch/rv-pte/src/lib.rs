@@ -8,6 +8,7 @@
 //! - [`Level`]: a level of a table, 0 = the one whose leaves are 4 KiB.
 //! - [`Pte`]: one raw entry; [`Pte::leaf`] and [`Pte::table`] encode, [`Pte::decode`] decodes.
 //! - [`Satp`], [`Hgatp`]: root registers.
+//! - [`walk`]: what one-stage tables say of an address.
 //!
 //! # What it refuses
 //! [`Pte::decode`] accepts exactly what the specification lets hardware accept and says why not otherwise:
@@ -25,7 +26,9 @@
 mod mode;
 mod pte;
 mod root;
+mod walk;
 
 pub use mode::{Level, Mode};
 pub use pte::{Decoded, Leaf, Pbmt, Pte, PteError, PteFlags};
 pub use root::{Hgatp, RootError, Satp};
+pub use walk::walk;

@@ -1,6 +1,7 @@
 //! Carries out what the policy of crate `merging` proposes, in bounded steps of the control hart: whoever ends a VM does so on
 //! the same hart, so nobody holds on to a VM that is to go.
 
+mod kernels;
 mod wire;
 
 pub use wire::sent;
@@ -15,13 +16,14 @@ use alloc::sync::Arc;
 use arrayvec::ArrayVec;
 use control::EventKind;
 use core::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use kernels::Kernels;
 use merging::{Guest, Image, Merging, PORTION, Proposal};
 use rv::csr;
 use spin::Mutex;
 use wire::Wire;
 
 /// Steps per second while there is something to do.
-const STEPS_HZ: u64 = 1_000;
+const STEPS_HZ: u64 = 2_000;
 /// How long a step waits for a moment in which the control hart runs no guest. A guest that never rests is interrupted no
 /// more often.
 const PATIENCE_S: u64 = 1;
@@ -83,6 +85,7 @@ impl Search {
 struct Work {
     policy: Merging,
     search: Option<Search>,
+    kernels: Option<Kernels>,
     wire: Wire,
     /// What the pass under way has found.
     merged: u64,
@@ -91,8 +94,15 @@ struct Work {
     by_wire: u64,
 }
 
-static WORK: Mutex<Work> =
-    Mutex::new(Work { policy: Merging::new(), search: None, wire: Wire::new(), merged: 0, zeroes: 0, by_wire: 0 });
+static WORK: Mutex<Work> = Mutex::new(Work {
+    policy: Merging::new(),
+    search: None,
+    kernels: None,
+    wire: Wire::new(),
+    merged: 0,
+    zeroes: 0,
+    by_wire: 0,
+});
 /// Whether a pass is not finished.
 static UNDER_WAY: AtomicBool = AtomicBool::new(false);
 /// Are there two guests at least?
@@ -138,6 +148,7 @@ pub fn ended(vm: VmId) {
     let mut work = WORK.lock();
     work.policy.ended(vm);
     work.search.take_if(|search| search.vm == vm);
+    work.kernels.take_if(|kernels| kernels.concerns(vm));
     work.wire.forget(vm);
     note_company(&work.policy);
     if work.policy.is_idle() {
@@ -187,7 +198,7 @@ pub fn step() {
     LATEST.store(u64::MAX, Ordering::SeqCst);
     work.step(now);
     let due = work.policy.next_due().min(work.wire.next_due());
-    let is_busy = work.search.is_some() || due <= now;
+    let is_busy = work.search.is_some() || work.kernels.is_some() || due <= now;
     UNDER_WAY.store(is_busy, Ordering::Relaxed);
     plan(if is_busy { now + super::capabilities().timebase_hz / STEPS_HZ } else { due });
 }
@@ -198,10 +209,21 @@ impl Work {
             self.search = self.go_on(search);
             return;
         }
+        if let Some(kernels) = &mut self.kernels {
+            match kernels.step() {
+                Some(merged) => self.merged += merged,
+                None => self.kernels = None,
+            }
+            return;
+        }
         for _ in 0..LOOKS {
             match self.policy.next(now) {
                 Some(Proposal::Compare { original, copy, pages }) => {
                     self.merged += compare(original, copy, pages).unwrap_or(0);
+                    return;
+                }
+                Some(Proposal::Kernels { original, copy }) => {
+                    self.kernels = Kernels::new(original, copy);
                     return;
                 }
                 Some(Proposal::Zeroes { vm, first }) => {

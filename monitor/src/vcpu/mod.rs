@@ -349,6 +349,9 @@ impl Vcpu {
         if requests & request::EXTERNAL != 0 {
             self.refresh_external();
         }
+        if requests & request::TELL_ROOT != 0 {
+            self.shared.tell_root(csr::vsatp::read());
+        }
         (requests & request::VM_STATE != 0).then_some(Next::VmStateChanged)
     }
 

@@ -27,6 +27,8 @@ pub mod request {
     pub const VM_STATE: u32 = 1 << 4;
     /// HSM start: take the entry point and become runnable.
     pub const START: u32 = 1 << 5;
+    /// Say where the guest's page tables are ([`VcpuShared::root`](super::VcpuShared::root)).
+    pub const TELL_ROOT: u32 = 1 << 6;
     /// The fences that a remote vCPU waits for.
     pub const FENCES: u32 = FENCE_I | FENCE_VVMA;
 }
@@ -120,6 +122,8 @@ pub struct VcpuShared {
     in_turn: AtomicBool,
     start: Mutex<(u64, u64)>,
     runnable_since: AtomicU64,
+    /// The guest's `satp` when it was asked for; 0 if not told yet.
+    root: AtomicU64,
     service: Mutex<ServiceHistory>,
     /// The vCPU's interrupt file (AIA).
     pub file: Mutex<InterruptFile>,
@@ -145,6 +149,7 @@ impl VcpuShared {
             in_turn: AtomicBool::new(false),
             start: Mutex::new((0, 0)),
             runnable_since: AtomicU64::new(0),
+            root: AtomicU64::new(0),
             service: Mutex::new(ServiceHistory::default()),
             file: Mutex::new(InterruptFile::new()),
             counters: VcpuCounters::default(),
@@ -250,6 +255,22 @@ impl VcpuShared {
     #[must_use]
     pub fn is_blocked(&self) -> bool {
         self.blocked.load(Ordering::Relaxed)
+    }
+
+    /// The guest's `satp`, once the owner has told it after [`request::TELL_ROOT`]. It may be another one by now.
+    #[must_use]
+    pub fn root(&self) -> Option<u64> {
+        Some(self.root.load(Ordering::Relaxed)).filter(|root| *root != 0)
+    }
+
+    /// Owner: the guest's `satp` is `root`.
+    pub fn tell_root(&self, root: u64) {
+        self.root.store(root, Ordering::Relaxed);
+    }
+
+    /// What was told before is not of interest.
+    pub fn forget_root(&self) {
+        self.tell_root(0);
     }
 
     /// Owner: since when the vCPU could run but does not.

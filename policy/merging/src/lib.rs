@@ -1,14 +1,15 @@
 //! Which guest pages are worth comparing with which, and when: memory that is the same in several VMs, found by hints and
 //! not by scanning.
 //!
-//! Three hints cost next to nothing to know:
+//! Hints that next to nothing to know:
 //! - *Boot images.* Guests that were started from one kernel have it at the same offset from where it was loaded. They
 //!   write to it while they boot (alternatives, trace points, jump labels), so its pages cannot simply stay shared from
 //!   the start: nearly all of them would be copied. But they write the same: once the guests have settled, page is
 //!   compared with page, and nothing else.
+//! - *Addresses.* Kernels of one image that load the same modules at boot put them at the same addresses, wherever in memory
+//!   their pages are: what both have mapped there is compared, page with page.
 //! - *Blocks that were taken and never used.* A guest that clears a large table takes all its memory for zeroes. Each
 //!   2 MiB block is looked at once in a pass; the first word that is not zero ends the look.
-//!
 //! - *The wire.* Whole pages that one guest has sent to others are looked for in the memory of those ([`wire`]).
 //!
 //! # Key types
@@ -84,6 +85,13 @@ pub enum Proposal {
         copy: (VmId, Gfn),
         /// How many; at most [`PORTION`], in one 2 MiB block of the copy.
         pages: u64,
+    },
+    /// What the kernels of these two have mapped at the same addresses may be the same.
+    Kernels {
+        /// The guest that had it first.
+        original: VmId,
+        /// The other one.
+        copy: VmId,
     },
     /// A whole block may be nothing but zeroes.
     Zeroes {
@@ -201,7 +209,7 @@ impl Life {
             }
             None => {
                 self.at = At::Block(0);
-                None
+                original.map(|(vm, _)| Proposal::Kernels { original: vm, copy: self.guest.vm })
             }
         }
     }

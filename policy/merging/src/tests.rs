@@ -163,6 +163,14 @@ proptest! {
                 let originals = alive.values().filter(|other| other.1 == own.1 && other.0 < own.0);
                 let oldest = originals.min();
                 prop_assert_eq!(compared(&all), if oldest.is_some() { 700 } else { 0 });
+                let kernels: Vec<_> = all
+                    .iter()
+                    .filter_map(|proposal| match proposal {
+                        Proposal::Kernels { original, copy } => Some((alive[original], *copy)),
+                        _ => None,
+                    })
+                    .collect();
+                prop_assert_eq!(kernels, oldest.map(|oldest| (*oldest, *vm)).into_iter().collect::<Vec<_>>());
                 for proposal in &all {
                     if let Proposal::Compare { original, copy, .. } = proposal {
                         prop_assert_eq!(copy.0, *vm);

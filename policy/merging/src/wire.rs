@@ -11,7 +11,7 @@ use addr::{Gfn, VmId};
 use alloc::vec::Vec;
 
 /// Ranges of pages that are remembered at most; of more, those that were sent last.
-pub const MOST_RANGES: usize = 8_192;
+pub const MOST_RANGES: usize = 32_768;
 /// Pages of one round.
 pub const MOST_PAGES: u64 = 32_768;
 /// Pages of a receiver that one page sent is worth looking through: 1 MiB sent, for a receiver of 256 MiB.
@@ -19,15 +19,47 @@ pub const SEARCHED_FOR_ONE: u64 = 256;
 /// Pages of a receiver in one portion of a search.
 pub const SEARCH_PORTION: u64 = 128;
 
-/// Whole pages that a guest has sent.
+/// Whole pages that a guest has sent, in one word: a page cache is rarely in one piece, and many of them are remembered.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Range {
+pub struct Range(u64);
+
+impl Range {
+    const PAGES_SHIFT: u32 = 38;
+    const VM_SHIFT: u32 = 48;
+    const MOST_PAGES: u64 = (1 << (Self::VM_SHIFT - Self::PAGES_SHIFT)) - 1;
+
+    /// So many pages of a sender. What is too much for one range is left out.
+    #[must_use]
+    pub fn new(vm: VmId, first: Gfn, pages: u64) -> Self {
+        let first = first.raw() & ((1 << Self::PAGES_SHIFT) - 1);
+        Self(u64::from(vm.0) << Self::VM_SHIFT | pages.min(Self::MOST_PAGES) << Self::PAGES_SHIFT | first)
+    }
+
     /// The sender.
-    pub vm: VmId,
+    #[must_use]
+    pub const fn vm(self) -> VmId {
+        VmId((self.0 >> Self::VM_SHIFT) as u16)
+    }
+
     /// Its first page.
-    pub first: Gfn,
+    #[must_use]
+    pub const fn first(self) -> Gfn {
+        Gfn::new(self.0 & ((1 << Self::PAGES_SHIFT) - 1))
+    }
+
     /// How many.
-    pub pages: u16,
+    #[must_use]
+    pub const fn pages(self) -> u64 {
+        self.0 >> Self::PAGES_SHIFT & Self::MOST_PAGES
+    }
+
+    /// Both in one, if `other` follows on this one or overlaps its end.
+    fn joined(self, other: Self) -> Option<Self> {
+        let ahead = other.first().raw().checked_sub(self.first().raw())?;
+        let pages = self.pages().max(ahead + other.pages());
+        let fits = self.vm() == other.vm() && ahead <= self.pages() && pages <= Self::MOST_PAGES;
+        fits.then(|| Self::new(self.vm(), self.first(), pages))
+    }
 }
 
 /// What was sent lately. No memory is taken before something is.
@@ -55,12 +87,9 @@ impl Sent {
     pub fn push(&mut self, range: Range) {
         let last = if self.oldest == 0 { self.ranges.len() } else { self.oldest }.checked_sub(1);
         if let Some(last) = last.and_then(|last| self.ranges.get_mut(last))
-            && last.vm == range.vm
-            && let Some(ahead) = range.first.raw().checked_sub(last.first.raw())
-            && ahead <= u64::from(last.pages)
-            && let Ok(pages) = u16::try_from(ahead + u64::from(range.pages))
+            && let Some(joined) = last.joined(range)
         {
-            last.pages = last.pages.max(pages);
+            *last = joined;
             return;
         }
         if self.ranges.len() < MOST_RANGES {
@@ -100,7 +129,7 @@ pub struct Receiver {
 pub struct Round {
     ranges: Vec<Range>,
     /// The next range to index, and pages of it that are done.
-    at: (usize, u16),
+    at: (usize, u64),
     indexed: u64,
     /// Open addressing, a power of two of places.
     table: Vec<Place>,
@@ -136,12 +165,12 @@ impl Round {
     pub fn new(mut ranges: Vec<Range>, mut receivers: Vec<Receiver>) -> Self {
         let mut pages = 0;
         let fits = |range: &&Range| {
-            pages += u64::from(range.pages);
+            pages += range.pages();
             pages <= MOST_PAGES
         };
         let kept = ranges.iter().rev().take_while(fits).count();
         ranges.drain(..ranges.len() - kept);
-        let pages: u64 = ranges.iter().map(|range| u64::from(range.pages)).sum();
+        let pages: u64 = ranges.iter().map(|range| range.pages()).sum();
         receivers.retain(|receiver| receiver.pages <= pages.saturating_mul(SEARCHED_FOR_ONE));
         let places = usize::try_from((2 * pages).next_power_of_two()).unwrap_or(1);
         let mut table = Vec::new();
@@ -162,10 +191,10 @@ impl Round {
     pub fn next_to_index(&mut self) -> Option<(VmId, Gfn)> {
         loop {
             let range = self.ranges.get(self.at.0)?;
-            if self.at.1 < range.pages {
-                let page = range.first.checked_add(u64::from(self.at.1));
+            if self.at.1 < range.pages() {
+                let page = range.first().checked_add(self.at.1);
                 self.at.1 += 1;
-                return page.map(|page| (range.vm, page));
+                return page.map(|page| (range.vm(), page));
             }
             self.at = (self.at.0 + 1, 0);
         }
@@ -230,18 +259,18 @@ mod tests {
 
     use super::*;
 
-    fn range(vm: u16, first: u64, pages: u16) -> Range {
-        Range { vm: VmId(vm), first: Gfn::new(first), pages }
+    fn range(vm: u16, first: u64, pages: u64) -> Range {
+        Range::new(VmId(vm), Gfn::new(first), pages)
     }
 
     #[test]
     fn what_follows_is_one_range() {
         let mut sent = Sent::new();
         assert!(sent.is_empty());
-        for (vm, first, pages) in [(1, 10, 2), (1, 11, 4), (1, 12, 1), (1, 16, 1), (2, 17, 1), (2, 18, u16::MAX)] {
+        for (vm, first, pages) in [(1, 10, 2), (1, 11, 4), (1, 12, 1), (1, 16, 1), (2, 17, 1), (2, 18, 1023)] {
             sent.push(range(vm, first, pages));
         }
-        assert_eq!(sent.take(), [range(1, 10, 5), range(1, 16, 1), range(2, 17, 1), range(2, 18, u16::MAX)]);
+        assert_eq!(sent.take(), [range(1, 10, 5), range(1, 16, 1), range(2, 17, 1), range(2, 18, 1023)]);
         assert!(sent.is_empty());
     }
 
@@ -255,8 +284,8 @@ mod tests {
         sent.push(range(1, 2 * (MOST_RANGES as u64 + 2) + 1, 1));
         let all = sent.take();
         assert_eq!(all.len(), MOST_RANGES);
-        assert!(all.iter().all(|range| range.first.raw() >= 6));
-        assert_eq!(all.iter().map(|range| u64::from(range.pages)).sum::<u64>(), MOST_RANGES as u64 + 1);
+        assert!(all.iter().all(|range| range.first().raw() >= 6));
+        assert_eq!(all.iter().map(|range| range.pages()).sum::<u64>(), MOST_RANGES as u64 + 1);
     }
 
     #[test]
@@ -298,7 +327,7 @@ mod tests {
         fn all_that_was_sent_is_found_by_others(prints in prop::collection::vec(0u64..40, 1..60)) {
             // Few, alike fingerprints: places collide.
             let prints: Vec<_> = prints.into_iter().map(|print| print << 40).collect();
-            let mut round = Round::new(vec![range(1, 100, prints.len() as u16)], Vec::new());
+            let mut round = Round::new(vec![range(1, 100, prints.len() as u64)], Vec::new());
             let mut last = BTreeMap::new();
             for print in &prints {
                 let (vm, page) = round.next_to_index().expect("as many as were sent");

@@ -22,12 +22,12 @@ static SENT: Mutex<Sent> = Mutex::new(Sent::new());
 static ROUND_AT: AtomicU64 = AtomicU64::new(u64::MAX);
 
 /// A VM sends pages of its memory, whole or in parts. One that is alone on its machine sends them to nobody who has them; a hint that comes at the wrong moment is lost.
-pub fn sent(vm: VmId, first: Gfn, pages: u16) {
+pub fn sent(vm: VmId, first: Gfn, pages: u64) {
     if !HAS_COMPANY.load(Ordering::Relaxed) {
         return;
     }
     let Some(mut sent) = SENT.try_lock() else { return };
-    sent.push(Range { vm, first, pages });
+    sent.push(Range::new(vm, first, pages));
     drop(sent);
     if ROUND_AT.load(Ordering::Relaxed) == u64::MAX {
         let at = csr::time::read() + between_rounds();

@@ -43,7 +43,7 @@ impl NetPort {
             let Some(weak) = &self.sender else { return };
             let Some(vm) = sender.get_or_insert_with(|| weak.upgrade().map(|vm| vm.id)) else { return };
             let pages = (segment.addr.page_offset() + u64::from(segment.len)).div_ceil(BASE_PAGE);
-            machine::merging::sent(*vm, segment.addr.gfn(), pages.min(u16::MAX.into()) as u16);
+            machine::merging::sent(*vm, segment.addr.gfn(), pages);
         }
     }
 }
