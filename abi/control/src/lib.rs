@@ -72,8 +72,8 @@ pub use spec::{
     NetSpec, OnCrash, OverlaySpec, Pages, Placement, VIRTIO_SLOTS, VmSpec,
 };
 pub use stats::{
-    DiskStats, HartStats, MachineStats, MonitorMemory, MonitorMemoryKind, NodeStats, PlacementStats, SampleStats,
-    VcpuState, VcpuStats, VmStats,
+    DiskStats, HartStats, MachineStats, MonitorMemory, MonitorMemoryKind, NodeStats, PAGE_MAP_PART, PageKind,
+    PlacementStats, SampleStats, VcpuState, VcpuStats, VmStats,
 };
 pub use vm::{StopReason, VmMemory, VmState, VmSummary};
 pub use volume::{StoreInfo, VolumeInfo};

@@ -210,6 +210,14 @@ pub enum Request {
         /// The volume's name, or the snapshot's.
         name: String,
     },
+    /// Asks what is behind the pages of a VM's RAM, [`crate::PAGE_MAP_PART`] of them or up to the end. Answer:
+    /// [`Reply::PageMap`], without pages beyond the end of RAM and of a VM that is stopped.
+    PageMap {
+        /// The VM.
+        vm: Name,
+        /// The first page, counted from the beginning of its RAM.
+        first: u64,
+    },
 }
 
 /// Answers.
@@ -242,6 +250,12 @@ pub enum Reply {
     ExitTrace(ExitTrace),
     /// What all stores hold.
     Stores(Vec<StoreInfo>),
+    /// What is behind pages: the number of a [`crate::PageKind`] for each.
+    PageMap {
+        /// Page by page.
+        #[serde(with = "serde_bytes")]
+        kinds: Vec<u8>,
+    },
 }
 
 /// Who answers.

@@ -242,3 +242,34 @@ pub enum VcpuState {
     /// Its VM is paused.
     Paused,
 }
+
+/// Pages in one answer to [`Request::PageMap`](crate::Request::PageMap) at most: bounded work for the monitor.
+pub const PAGE_MAP_PART: u64 = 1024;
+
+/// What is behind a page of a VM's RAM.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[repr(u8)]
+pub enum PageKind {
+    /// No machine memory: it was never touched, or given back.
+    Absent = 0,
+    /// A machine page of its own.
+    Private = 1,
+    /// A machine page that others have, too, or the disk cache.
+    Shared = 2,
+    /// Equal machine pages of its own on several nodes.
+    Replicated = 3,
+}
+
+impl PageKind {
+    /// The kind with this number.
+    #[must_use]
+    pub const fn from_raw(raw: u8) -> Option<Self> {
+        Some(match raw {
+            0 => Self::Absent,
+            1 => Self::Private,
+            2 => Self::Shared,
+            3 => Self::Replicated,
+            _ => return None,
+        })
+    }
+}

@@ -225,6 +225,11 @@ pub(super) fn vm_stats(name: &Name) -> Result<Reply, ControlError> {
     }))
 }
 
+pub(super) fn page_map(name: &Name, first: u64) -> Result<Reply, ControlError> {
+    let life = registry::lock().find(name)?.life.clone();
+    Ok(Reply::PageMap { kinds: life.map_or_else(Vec::new, |life| life.memory().page_kinds(first)) })
+}
+
 pub(super) fn exit_trace(name: &Name, vcpu: VcpuIndex) -> Result<Reply, ControlError> {
     let mut registry = registry::lock();
     let record = registry.find(name)?;

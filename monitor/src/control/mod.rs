@@ -149,6 +149,7 @@ impl Server {
             Request::MachineStats => answers::machine_stats(),
             Request::VmStats { vm } => answers::vm_stats(&vm)?,
             Request::ExitTrace { vm, vcpu } => answers::exit_trace(&vm, vcpu)?,
+            Request::PageMap { vm, first } => answers::page_map(&vm, first)?,
             Request::Events { from } => answers::events(from),
             Request::CreateVm(spec) => {
                 registry::lock().create(spec)?;

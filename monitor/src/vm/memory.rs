@@ -20,11 +20,11 @@ use crate::machine::{
 };
 use addr::{BASE_PAGE, Gfn, GuestPhysAddr, Mfn, NodeId, PageSize, SpuId, VmId};
 use alloc::{boxed::Box, vec::Vec};
-use control::{EventKind, Pages, VmMemory, VmSpec};
+use control::{EventKind, PageKind, Pages, VmMemory, VmSpec};
 use core::sync::atomic::{AtomicU64, Ordering};
 use frames::{DyingList, PendingShootdown, Pool};
 use gstage::NodeTable;
-use pmap::Pmap;
+use pmap::{PageState, Pmap};
 use rv_pte::PteFlags;
 use spin::Mutex;
 use tlb::{ShootdownTracker, TlbGeneration};
@@ -293,6 +293,22 @@ impl GuestRam {
         }
         self.finish(PendingShootdown::new(self.tlb.retire(), dying));
         more
+    }
+
+    /// What is behind its pages, from the `first` one of its RAM on, as numbers of [`PageKind`]; at most
+    /// [`control::PAGE_MAP_PART`] of them.
+    #[must_use]
+    pub fn page_kinds(&self, first: u64) -> Vec<u8> {
+        let last = first.saturating_add(control::PAGE_MAP_PART).min(self.bytes() / BASE_PAGE);
+        let inner = self.inner.lock();
+        let kind = |page| match inner.pmap.lookup(&DirectMemory, Gfn::new(self.base().raw() + page)).map(|at| at.state)
+        {
+            Ok(PageState::Private { .. }) => PageKind::Private,
+            Ok(PageState::Shared { .. }) => PageKind::Shared,
+            Ok(PageState::Replicated { .. }) => PageKind::Replicated,
+            _ => PageKind::Absent,
+        };
+        (first..last).map(|page| kind(page) as u8).collect()
     }
 
     /// Its pages by node.

@@ -4,8 +4,8 @@ use std::io::Read;
 
 use addr::VcpuIndex;
 use control::{
-    ConsoleRange, EventBatch, ExitTrace, Label, MAX_DATA, MachineInfo, MachineStats, Name, Reply, Request, StoreInfo,
-    VmSpec, VmStats, VmSummary,
+    ConsoleRange, EventBatch, ExitTrace, Label, MAX_DATA, MachineInfo, MachineStats, Name, PageKind, Reply, Request,
+    StoreInfo, VmSpec, VmStats, VmSummary,
 };
 
 use super::{Client, ClientError, Stream};
@@ -90,6 +90,25 @@ impl Client {
     pub fn exit_trace(&self, vm: &Name, vcpu: VcpuIndex) -> Result<ExitTrace, ClientError> {
         let request = Request::ExitTrace { vm: vm.clone(), vcpu };
         expect!(self.call(request)?, "ExitTrace", Reply::ExitTrace(trace) => trace)
+    }
+
+    /// What is behind each page of a VM's RAM; nothing for a stopped one. Pages change while this asks for them part by part.
+    ///
+    /// # Errors
+    /// As every call; [`ClientError::WrongAnswer`] for a kind that this client does not know.
+    pub fn page_map(&self, vm: &Name) -> Result<Vec<PageKind>, ClientError> {
+        let mut map = Vec::new();
+        loop {
+            let request = Request::PageMap { vm: vm.clone(), first: map.len() as u64 };
+            let kinds = expect!(self.call(request)?, "PageMap", Reply::PageMap { kinds } => kinds)?;
+            if kinds.is_empty() {
+                return Ok(map);
+            }
+            for kind in kinds {
+                let unknown = || ClientError::WrongAnswer { request: "PageMap".into() };
+                map.push(PageKind::from_raw(kind).ok_or_else(unknown)?);
+            }
+        }
     }
 
     /// Kept events from this number on, as many as one answer holds; ask again with [`EventBatch::next`].

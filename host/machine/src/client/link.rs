@@ -214,6 +214,7 @@ const fn label(request: &Request) -> &'static str {
         Request::Shutdown => "Shutdown",
         Request::ExitTrace { .. } => "ExitTrace",
         Request::Snapshot { .. } => "Snapshot",
+        Request::PageMap { .. } => "PageMap",
         Request::Stores => "Stores",
         Request::RemoveVolume { .. } => "RemoveVolume",
     }
