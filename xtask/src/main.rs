@@ -17,7 +17,7 @@ use std::process::{Command, ExitCode};
 
 use anyhow::{Context, Result};
 use clap::{Parser, Subcommand};
-use image::{Cache, Kernel, KvmHost, LoadParts, RootImage, UBoot};
+use image::{Cache, Kernel, KvmHost, LoadParts, NfsDisk, RootImage, UBoot};
 
 use crate::tree::Tree;
 
@@ -135,19 +135,20 @@ fn print_places(guests: &Guests) {
     println!("reference    {}", guests.root.reference_file().display());
 }
 
-/// Builds what the tests boot of the workload guests: those that need no packages of Debian, and the KVM host.
-fn build_small_loads(kernel: &Kernel) -> Result<KvmHost> {
+/// Builds what the tests boot of the workload guests: those that need no packages of Debian, the NFS disk, and the KVM host.
+fn build_small_loads(kernel: &Kernel) -> Result<(KvmHost, NfsDisk)> {
     let cache = Cache::open()?;
     LoadParts::build_base(&cache, kernel)?;
-    KvmHost::get_or_build(&cache, kernel)
+    Ok((KvmHost::get_or_build(&cache, kernel)?, NfsDisk::get_or_build(&cache, kernel)?))
 }
 
 /// Builds what the lab's experiments boot besides, and says where it is.
 fn print_loads(kernel: &Kernel) -> Result<()> {
-    let host = build_small_loads(kernel)?;
+    let (host, nfs) = build_small_loads(kernel)?;
     let cache = Cache::open()?;
     let parts = LoadParts::get_or_build(&cache, kernel)?;
     println!("KVM host     {}", host.part().display());
+    println!("NFS disk     {}", nfs.disk().display());
     for (name, place) in parts.places() {
         println!("{name:<12} {}", place.display());
     }
@@ -208,7 +209,7 @@ fn mirrorball(tree: &Tree, arguments: &[String]) -> Result<ExitCode> {
 fn clean_cache(old: bool) -> Result<()> {
     let cache = Cache::open()?;
     if old {
-        let own = [Kernel::recipe(), UBoot::recipe(), RootImage::recipe(), KvmHost::recipe()];
+        let own = [Kernel::recipe(), UBoot::recipe(), RootImage::recipe(), KvmHost::recipe(), NfsDisk::recipe()];
         return own.iter().chain(&LoadParts::recipes()).try_for_each(|key| cache.remove_older(key));
     }
     std::fs::remove_dir_all(cache.root()).with_context(|| format!("cannot remove {}", cache.root().display()))

@@ -37,7 +37,7 @@ pub use cache::{Cache, Scratch};
 pub use cpio::Archive;
 pub use debian::{GUEST_ARCHITECTURE, GUEST_SUITE, codename_of_this_machine};
 pub use kernel::Kernel;
-pub use loads::{KvmHost, LoadParts};
+pub use loads::{KvmHost, LoadParts, NfsDisk};
 pub use progress::Step;
 pub use recipe::{Recipe, RecipeKey};
 pub use root::RootImage;

@@ -141,6 +141,24 @@ impl Selection {
         Ok(())
     }
 
+    /// Lays everything out in a folder of the host.
+    ///
+    /// # Errors
+    /// A file cannot be copied.
+    pub fn lay_out(&self, folder: &Path) -> Result<()> {
+        for (name, entry) in &self.entries {
+            let place = folder.join(name);
+            let parent = place.parent().unwrap_or(folder);
+            fs::create_dir_all(parent).with_context(|| format!("cannot make {}", parent.display()))?;
+            match entry {
+                Entry::Link(target) => std::os::unix::fs::symlink(target, &place),
+                Entry::File(path) => fs::copy(path, &place).map(drop),
+            }
+            .with_context(|| format!("cannot write {}", place.display()))?;
+        }
+        Ok(())
+    }
+
     fn take(&mut self, name: &str, depth: usize) -> Result<()> {
         if depth > 64 {
             bail!("links or libraries go in a circle at {name}");

@@ -14,10 +14,12 @@ mod compile;
 mod database;
 mod files;
 mod kvm_host;
+mod nfs;
 mod reference;
 mod web;
 
 pub use kvm_host::KvmHost;
+pub use nfs::NfsDisk;
 
 use std::path::PathBuf;
 
