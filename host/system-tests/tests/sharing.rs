@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use control::{EventKind, Name, VmMemory, VmSpec};
+use control::{EventKind, Name, PageKind, VmMemory, VmSpec};
 use lab::rig::{Rig, Running};
 use system_tests::debian::{Shell, debian, net, with_debian};
 use system_tests::ok;
@@ -117,13 +117,17 @@ fn equal_kernels_become_one() {
     specs.iter().for_each(|spec| ok(machine.client().create_vm(spec.clone())));
     let [mut left, mut right, mut alone] = Shell::start_all(&machine, specs.each_ref());
     let [first, second, third] = specs.each_ref().map(|spec| &spec.name);
-    // 10 MiB of code and 10 MiB of constants, less what each has patched in its own way; Linux' table of memory sections is
-    // 32 MiB, with one entry.
-    wait_merged(&machine, second, 16 * 256, 20 * 256);
+    // 10 MiB of code and 10 MiB of constants, less what each has patched in its own way; 10 MiB of modules, most of them tables
+    // of symbols; Linux' table of memory sections is 32 MiB, with one entry.
+    wait_merged(&machine, second, 25 * 256, 20 * 256);
     wait_merged(&machine, first, 0, 20 * 256);
     let on = |vm| ok(machine.client().vm_stats(vm));
     assert_eq!((on(third).pages_merged, on(third).zero_pages_returned, on(third).pages_mapped), (0, 0, 0));
     assert_eq!(shared_pages(&machine, third), 0);
+    let map = |vm| ok(machine.client().page_map(vm));
+    let shared = |map: &[PageKind]| map.iter().filter(|kind| **kind == PageKind::Shared).count();
+    assert_eq!((map(third).len(), shared(&map(third))), (320 * 256, 0));
+    assert!(shared(&map(second)) > 25 * 256 && shared(&map(first)) > 25 * 256);
 
     // Switching a static key makes the kernel patch its text: in one guest only, then in the other.
     let schedstats = "echo $1 > /proc/sys/kernel/sched_schedstats; for n in $(seq 200); do :; done; \

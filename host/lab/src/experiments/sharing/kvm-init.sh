@@ -1,9 +1,10 @@
 #!/bin/sh
-# First process of the KVM host of experiment `sharing`: starts idle Debian guests one after the other, each on a
-# throw-away overlay of the same disk, and says how much memory the host has free when all has settled. KSM and free page
-# reporting are on, which Debian leaves to the owner. Kernel command line:
+# First process of the KVM host of experiment `sharing`: starts idle Debian guests all at once, each on a throw-away
+# overlay of the same disk, and says how much memory the host has free when all has settled; then it ends one after the
+# other, and says it again: so a boot, which takes long one level further down, is waited for once. KSM and free page reporting are
+# on, which Debian leaves to the owner. Kernel command line:
 #   guests=N memory=MIB     how many guests, and the memory of each
-#   settle=SECONDS          how long a guest is left alone after it has come up, before KSM is waited for
+#   settle=SECONDS          how long guests are left alone after they have come up, before KSM is waited for
 export PATH=/bin HOME=/root LC_ALL=C
 mount -t proc proc /proc
 mount -t sysfs sysfs /sys
@@ -39,7 +40,7 @@ echo "KVM host kernel=$(uname -r) hugepages=$(sed 's/.*\[\(.*\)\].*/\1/' /sys/ke
     "ksm=on reporting=on guests=$guests memory_mib=$memory"
 
 run_guest() {
-    qemu-system-riscv64 -nodefaults -display none -no-reboot -M virt,aia=aplic-imsic -accel kvm -cpu host -m "${memory}M" \
+    qemu-system-riscv64 -pidfile "/tmp/pid-$1" -nodefaults -display none -no-reboot -M virt,aia=aplic-imsic -accel kvm -cpu host -m "${memory}M" \
         -smp 1 -kernel /guest/Image -initrd /guest/initrd \
         -append "console=ttyS0 root=/dev/vda1 rw quiet systemd.hostname=vm-$1" -serial stdio -monitor none \
         -drive if=none,id=root,file=/dev/vda,format=raw,snapshot=on -device virtio-blk-device,drive=root \
@@ -48,35 +49,48 @@ run_guest() {
 }
 # Two scans of everything after the last change: what KSM can find, it has found.
 settled() {
-    sleep "$settle"
     echo 1 >$ksm/run
     scans=$(($(cat $ksm/full_scans) + 3))
     until [ "$(cat $ksm/full_scans)" -ge $scans ]; do
         sleep 2
     done
-    # It takes a good part of a hart: not while the next guest boots.
+    # It takes a good part of a hart.
     echo 0 >$ksm/run
 }
-free_kib() {
+say_free() {
     # What a disk holds, too, is not the guests': their own page caches are in their memory.
     sync
     echo 3 >/proc/sys/vm/drop_caches
-    sed -n 's/^MemFree: *\([0-9]*\) kB/\1/p' /proc/meminfo
+    echo "KVM free guests=$1 kib=$(sed -n 's/^MemFree: *\([0-9]*\) kB/\1/p' /proc/meminfo)" \
+        "ksm_saved_pages=$(cat $ksm/pages_sharing) zero_pages=$(cat $ksm/ksm_zero_pages 2>/dev/null)"
 }
-echo "KVM free guests=0 kib=$(free_kib)"
+say_free 0
 for index in $(seq 1 "$guests"); do
     run_guest "$index" &
+done
+for index in $(seq 1 "$guests"); do
     tries=0
     until grep -q "root@" "/tmp/console-$index" 2>/dev/null; do
         tries=$((tries + 1))
-        [ $tries -lt 900 ] || {
+        [ $tries -lt 3000 ] || {
             tail -n 20 "/tmp/console-$index"
             end "failed reason=guest $index does not come up"
         }
         sleep 1
     done
-    settled
-    echo "KVM free guests=$index kib=$(free_kib) ksm_saved_pages=$(cat $ksm/pages_sharing) zero_pages=$(cat $ksm/ksm_zero_pages 2>/dev/null)"
+    echo "KVM guest $index is up after $(cut -d. -f1 /proc/uptime) s"
+done
+sleep "$settle"
+settled
+left=$guests
+while [ "$left" -gt 0 ]; do
+    say_free "$left"
+    pid=$(cat "/tmp/pid-$left")
+    kill -9 "$pid"
+    while [ -d "/proc/$pid" ]; do
+        sleep 1
+    done
+    left=$((left - 1))
 done
 echo "WORKLOAD done"
 end "done"

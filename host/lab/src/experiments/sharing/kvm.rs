@@ -1,10 +1,13 @@
 //! The peer: KVM guests on the same machine, of the same kernel, initial file system and disk image.
 
+use std::collections::BTreeMap;
+
 use image::Archive;
 use machine::{BareBoot, BareMachine};
 
 use super::measure::quick;
 use super::{DISK, INITRD, MIB, VM_MIB};
+use crate::compare::ratio;
 use crate::plan::{Artifact, Trial, Work};
 use crate::rig::{Rig, WATCHDOG};
 use crate::run::{Progress, kvm_settings};
@@ -15,7 +18,7 @@ const INIT: &str = include_str!("kvm-init.sh");
 /// Longest run: a guest boots in minutes, one level further down.
 const PATIENCE: u32 = 6;
 
-/// Idle guests one after the other; what the last one took of the host's memory.
+/// Idle guests; what the last one takes of the host's memory, as long as it is there.
 ///
 /// # Errors
 /// [`LabError::Guest`] if the host does not get to its end.
@@ -64,20 +67,24 @@ fn host_files() -> Result<Vec<u8>, LabError> {
     Ok(bytes)
 }
 
-/// The host's free memory with each number of guests, as memory taken by each further one.
+/// The host's free memory by the number of guests, as memory taken by each further one.
 fn values(console: &str) -> Vec<Value> {
     let lines = console.lines().filter_map(|line| line.trim().strip_prefix("KVM free "));
     let word = |line: &str, key: &str| {
         let mut words = line.split_whitespace();
-        words.find_map(|word| word.strip_prefix(key)?.strip_prefix('=')?.parse::<f64>().ok())
+        words.find_map(|word| word.strip_prefix(key)?.strip_prefix('=')?.parse::<u64>().ok())
     };
-    let free: Vec<f64> = lines.filter_map(|line| word(line, "kib")).collect();
-    let taken: Vec<f64> = free.windows(2).map(|pair| (pair[0] - pair[1]) / 1024.0).collect();
-    let mut values: Vec<_> =
-        taken.iter().zip(1..).map(|(mib, count)| Value::new(&format!("guest_{count}_mib"), *mib, MIB, 1)).collect();
-    values.push(match taken[..] {
-        [.., last] if taken.len() > 1 => Value::new("extra_vm_mib", last, MIB, 1),
-        _ => Value::missing("extra_vm_mib", "the host has not told its memory with two guests"),
+    let free: BTreeMap<u64, u64> = lines.filter_map(|line| Some((word(line, "guests")?, word(line, "kib")?))).collect();
+    let taken = |guests: u64| {
+        let kib = free.get(&guests.checked_sub(1)?)?.checked_sub(*free.get(&guests)?)?;
+        Some(ratio(kib, 1024))
+    };
+    let last = free.keys().last().copied().unwrap_or(0);
+    let named = |guests| taken(guests).map(|mib| Value::new(&format!("guest_{guests}_mib"), mib, MIB, 1));
+    let mut values: Vec<_> = (1..=last).filter_map(named).collect();
+    values.push(match taken(last).filter(|_| last > 1) {
+        Some(mib) => Value::new("extra_vm_mib", mib, MIB, 1),
+        None => Value::missing("extra_vm_mib", "the host has not told its memory with two guests"),
     });
     values
 }
@@ -88,8 +95,8 @@ mod tests {
 
     #[test]
     fn the_last_guests_memory_is_told() {
-        let console = "KVM host kernel=6.12\r\nKVM free guests=0 kib=1024000\r\nKVM free guests=1 kib=819200 ksm=3\r\n\
-                       KVM free guests=2 kib=716800 ksm=9\r\nWORKLOAD done";
+        let console = "KVM host kernel=6.12\r\nKVM free guests=0 kib=1024000 ksm=0\r\nKVM free guests=2 kib=716800 ksm=3\r\n\
+                       KVM free guests=1 kib=819200 ksm=9\r\nWORKLOAD done";
         let found = values(console);
         let numbers: Vec<_> = found.iter().map(|value| (value.name.as_str(), value.number)).collect();
         assert_eq!(

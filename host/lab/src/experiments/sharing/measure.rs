@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use control::{DiskMode, DiskSpec, MachineStats, VmSpec, VmStats};
 use machine::{Client, GuestAgent};
 
-use super::parts::Parts;
+use super::parts::{self, Parts};
 use super::{DISK, INITRD, MIB, VM_MIB};
 use crate::compare::ratio;
 use crate::plan::{Trial, Work};
@@ -16,8 +16,8 @@ use crate::run::Progress;
 use crate::store::{Measured, Value};
 use crate::{LabError, artifacts};
 
-const PAGE: u64 = 4096;
-const MIB_BYTES: u64 = 1 << 20;
+pub const PAGE: u64 = 4096;
+pub const MIB_BYTES: u64 = 1 << 20;
 /// What compiles: bzip2, whose source is in the image. Its own tests are left out: they compile nothing.
 const COMPILE: &str = "cp -r /usr/src/workload /var/tmp/build && cd /var/tmp/build && \
                        make CC=gcc CFLAGS='-Wall -O1 -D_FILE_OFFSET_BITS=64' libbz2.a bzip2 bzip2recover >/var/tmp/log 2>&1";
@@ -51,23 +51,23 @@ pub fn compile(trial: &Trial, progress: &Progress) -> Result<Measured, LabError>
         run_all(&machine, &vms[started..upto], COMPILE)?;
         started = upto;
         let stats = rest(&machine)?;
-        looks.push((count, Footprint::of(&machine, &vms[..upto], &stats)?));
+        let look = Footprint::of(&machine, &vms[..upto], &stats)?;
+        let own = vms[..upto].iter().map(|vm| own_parts(&machine, vm)).collect::<Result<Vec<_>, _>>()?;
+        looks.push((count, look, own));
     }
-    for (count, look) in &looks {
+    for (count, look, own) in &looks {
         values.extend(look.values(*count));
+        values.push(Value::new(&name(*count, "shareable"), mib(shareable(look, own)), MIB, 1));
     }
-    let ends = looks.first().zip(looks.last()).map(|(first, last)| (&first.1, &last.1));
-    values.push(match ends {
-        Some((one, all)) => {
-            // One alone has its kernel for itself: what others have in common with it counts as its shareable part.
-            let kernel_of_one = looks.get(1).map_or(0, |(_, two)| two.merged);
-            Value::new("shared_footprint_8", ratio(all.cache + all.merged, one.cache + kernel_of_one), "", 1)
+    values.push(match looks.first().zip(looks.last()) {
+        Some(((_, one, own_of_one), (_, all, own))) => {
+            Value::new("shared_footprint_8", ratio(shareable(all, own), shareable(one, own_of_one)), "", 1)
         }
         None => Value::missing("shared_footprint_8", "no VM was started"),
     });
     values.push(mapped_share(&machine.stats()?));
-    if let Some(last) = vms.get(started.saturating_sub(1)) {
-        values.extend(kernel_data(&machine, last)?);
+    if let Some(last) = looks.last().and_then(|(_, _, own)| own.last()) {
+        values.extend(last.values());
     }
     finish(&machine, values)
 }
@@ -100,7 +100,7 @@ fn most(trial: &Trial) -> u64 {
     }
 }
 
-fn finish(machine: &Running, values: Vec<Value>) -> Result<Measured, LabError> {
+pub fn finish(machine: &Running, values: Vec<Value>) -> Result<Measured, LabError> {
     let info = machine.client().machine_info()?;
     Ok(Measured { machine: describe(&info), commit: commit_of(&info.monitor.version), values })
 }
@@ -115,6 +115,11 @@ pub fn quick(rig: Rig) -> Rig {
 fn boot(trial: &Trial) -> Result<(Running, Vec<VmSpec>), LabError> {
     let rig = quick(Rig::of("bench-sharing", trial)?).with_debian(INITRD)?;
     let machine = rig.image(DISK, artifacts::cached("root/root.img")?)?.boot()?;
+    Ok((machine, vms(trial)?))
+}
+
+/// The VMs of a trial.
+pub fn vms(trial: &Trial) -> Result<Vec<VmSpec>, LabError> {
     let vm = |number| {
         let cmdline = format!("root=/dev/vda1 rw quiet systemd.hostname=vm-{number}");
         let disk = DiskSpec {
@@ -127,13 +132,17 @@ fn boot(trial: &Trial) -> Result<(Running, Vec<VmSpec>), LabError> {
         let spec = debian_vm(&format!("vm-{number}"), 1, VM_MIB, INITRD, &cmdline)?;
         Ok(VmSpec { disks: vec![disk], ..spec })
     };
-    let vms = (1..=most(trial)).map(vm).collect::<Result<Vec<_>, LabError>>()?;
-    Ok((machine, vms))
+    (1..=most(trial)).map(vm).collect()
+}
+
+/// Starts VMs.
+pub fn start_all(machine: &Running, vms: &[VmSpec]) -> Result<(), LabError> {
+    vms.iter().try_for_each(|vm| machine.start(vm))
 }
 
 /// Starts VMs, and runs a script in each at the same time.
 fn run_all(machine: &Running, vms: &[VmSpec], script: &str) -> Result<(), LabError> {
-    vms.iter().try_for_each(|vm| machine.start(vm))?;
+    start_all(machine, vms)?;
     let client = machine.client();
     let outcome = thread::scope(|scope| {
         let running: Vec<_> = vms.iter().map(|vm| scope.spawn(move || shell(client, vm, script))).collect();
@@ -145,7 +154,7 @@ fn run_all(machine: &Running, vms: &[VmSpec], script: &str) -> Result<(), LabErr
 }
 
 /// What a script in a guest prints.
-fn shell(client: &Client, vm: &VmSpec, script: &str) -> Result<String, LabError> {
+pub fn shell(client: &Client, vm: &VmSpec, script: &str) -> Result<String, LabError> {
     let failed = |reason: String| LabError::Guest {
         experiment: format!("sharing: {}", vm.name),
         reason,
@@ -162,7 +171,7 @@ fn shell(client: &Client, vm: &VmSpec, script: &str) -> Result<String, LabError>
 }
 
 /// Waits until merging and free page reporting have nothing more to give.
-fn rest(machine: &Running) -> Result<MachineStats, LabError> {
+pub fn rest(machine: &Running) -> Result<MachineStats, LabError> {
     let begin = Instant::now();
     let (mut least, mut since) = (u64::MAX, begin);
     loop {
@@ -178,11 +187,16 @@ fn rest(machine: &Running) -> Result<MachineStats, LabError> {
     }
 }
 
+/// Bytes of what VMs can have in common: the disk cache, what was merged, and what of their kernels' code and constants was not.
+fn shareable(look: &Footprint, own: &[Parts]) -> u64 {
+    look.cache + look.merged + own.iter().map(|parts| parts.text * PAGE).sum::<u64>()
+}
+
 fn in_use(stats: &MachineStats) -> u64 {
     stats.nodes.iter().map(|node| node.total_bytes - node.free_bytes).sum()
 }
 
-fn mib(bytes: u64) -> f64 {
+pub fn mib(bytes: u64) -> f64 {
     ratio(bytes, MIB_BYTES)
 }
 
@@ -244,13 +258,15 @@ fn mapped_share(stats: &MachineStats) -> Value {
     Value::new("mapped_read_share", ratio(mapped, served), "", 1)
 }
 
-/// What a guest's kernel has for itself, by its own account; its image by the monitor's.
-fn kernel_data(machine: &Running, vm: &VmSpec) -> Result<Vec<Value>, LabError> {
-    let said = shell(machine.client(), vm, "cat /proc/meminfo /proc/modules /proc/iomem")?;
-    let stats = machine.client().vm_stats(&vm.name)?;
-    let own: u64 = stats.memory.iter().map(|on| on.large_pages + on.private_pages).sum();
-    let image = std::fs::metadata(artifacts::cached("kernel/Image")?).map_err(LabError::io("the kernel"))?.len();
-    Ok(Parts::of(&said, u64::from(VM_MIB) << 20).values(image.saturating_sub(stats.pages_merged * PAGE), own * PAGE))
+/// What a guest has for itself, by part.
+fn own_parts(machine: &Running, vm: &VmSpec) -> Result<Parts, LabError> {
+    let said = shell(machine.client(), vm, parts::SCRIPT)?;
+    let kinds = machine.client().page_map(&vm.name)?;
+    Parts::of(&said, &kinds).ok_or_else(|| LabError::Guest {
+        experiment: format!("sharing: {}", vm.name),
+        reason: format!("{} pages, and of their use it says: {:.200}", kinds.len(), said),
+        console: String::new(),
+    })
 }
 
 #[cfg(test)]

@@ -2,11 +2,12 @@
 //!
 //! Debian guests of 256 MiB, all from one kernel and one disk image that each may write to. Trial `vms` compiles in one
 //! after the other and tells at 1, 2, 4 and 8 of them what there would be without sharing, what there is, and of what
-//! kind. Trial `idle` starts guests with nothing to do and tells what the second one took of the machine's memory when
-//! all had settled; `idle-kvm` the same of KVM on the same machine, with QEMU, KSM and free page reporting.
+//! kind. Trial `nfs` serves files from one to others. Trial `idle` starts guests with nothing to do and tells what the last one took of the machine's memory when
+//! all had settled (the third: the monitor leaves one alone to itself, and gives its zeroes back when it has company); `idle-kvm` the same of KVM on the same machine, with QEMU, KSM and free page reporting.
 
 mod kvm;
 mod measure;
+mod nfs;
 mod parts;
 
 use crate::compare::Comparison;
@@ -40,6 +41,12 @@ const GOALS: &[Goal] = &[
     Goal::new("private_mib_per_vm", MIB, AtMost(32.0), "kernel data of a VM of 256 MiB after its workload, all parts"),
     Goal::new("extra_vm_mib", MIB, AtMost(64.0), "machine memory for one more idle Debian VM"),
     Goal::new("extra_vm_share", "", AtMost(0.40), "the same over that of KVM with KSM"),
+    Goal::new(
+        "nfs_double_share",
+        "",
+        AtMost(0.05),
+        "bytes of a file served by NFS that are there twice, 5 s after a client has read it",
+    ),
     Goal::new("mapped_read_share", "", Target::AtLeast(0.95), "bytes of disk reads served without copying"),
 ];
 
@@ -52,6 +59,7 @@ fn plan(size: Size) -> Plan {
             version: 1,
             needs: match system {
                 System::Kvm => &[Artifact::Cached("root/root.img"), Artifact::KvmHost],
+                _ if name == "nfs" => &[Artifact::Cached("root/root.img"), Artifact::Cached(nfs::TOOLS)],
                 _ => &[Artifact::Cached("root/root.img"), Artifact::Cached("kernel/Image")],
             },
             run,
@@ -63,7 +71,8 @@ fn plan(size: Size) -> Plan {
     };
     let trials = vec![
         trial("vms", most, MachineSpec::new(2, 2, 2048), System::Mirrorball, measure::compile),
-        trial("idle", 2, MachineSpec::new(1, 2, 2048), System::Mirrorball, measure::idle),
+        trial("nfs", 3, MachineSpec::new(2, 2, 2048), System::Mirrorball, nfs::serve),
+        trial("idle", 3, MachineSpec::new(1, 2, 2048), System::Mirrorball, measure::idle),
         trial("idle-kvm", 2, MachineSpec::new(1, 2, 2048), System::Kvm, kvm::idle),
     ];
     let part = |trial: &str, names: &[&str]| Comparison::Parts {
@@ -72,6 +81,7 @@ fn plan(size: Size) -> Plan {
     };
     let comparisons = vec![
         Comparison::Values { trial: "vms".to_owned() },
+        Comparison::Values { trial: "nfs".to_owned() },
         part("idle", &["extra_vm_mib"]),
         Comparison::Peer { trial: "idle-kvm".to_owned() },
         Comparison::Ratio {

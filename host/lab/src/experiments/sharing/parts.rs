@@ -1,121 +1,160 @@
-//! What a Linux guest says of its own memory: the parts that no other guest can have in common with it.
+//! What a Linux guest's machine memory is for: the monitor says of each page whether it is the guest's own, the guest says what
+//! it uses it for.
+
+use control::PageKind;
 
 use super::MIB;
 use crate::compare::ratio;
 use crate::store::Value;
 
-/// Bytes of Linux' description of a page.
-const PAGE_DESCRIPTION: u64 = 64;
+const PAGE: u64 = 4096;
 const MIB_BYTES: u64 = 1 << 20;
 
-/// Kernel memory of a guest by part, in bytes.
+/// Says in a guest, with a letter for each page of its RAM, what the page is used for; its RAM begins at `/proc/iomem`'s first line
+/// of *System RAM*. Then what lies where. The bits are those of Linux' `kernel-page-flags.h`.
+pub const SCRIPT: &str = r#"
+perl -e '
+    open(my $map, "<", "/proc/iomem") or die; my ($first, $last);
+    while (<$map>) { ($first, $last) = (hex $1, hex $2) if !defined $first && /^([0-9a-f]+)-([0-9a-f]+) : System RAM/ }
+    open(my $flags, "<", "/proc/kpageflags") or die; binmode $flags;
+    my ($at, $end) = ($first >> 12, ($last + 1) >> 12);
+    sysseek $flags, 8 * $at, 0;
+    while ($at < $end) {
+        my $got = sysread $flags, my $bytes, 8 * ($end - $at < 4096 ? $end - $at : 4096) or die;
+        for (unpack "Q<*", $bytes) {
+            print $_ >> 10 & 1 ? "f" : $_ >> 7 & 1 ? "s" : $_ >> 26 & 1 ? "t" : $_ >> 12 & 1 || $_ >> 14 & 1 ? "p"
+                : $_ >> 5 & 1 ? "c" : $_ >> 32 & 1 ? "r" : "k";
+        }
+        $at += $got / 8;
+    }
+    print "\n"
+' && cat /proc/iomem"#;
+
+/// A guest's own machine memory by part, in pages.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Parts {
+    /// Code and constants of the kernel's image.
+    pub text: u64,
+    /// Its variables.
+    data: u64,
     slab: u64,
     page_tables: u64,
-    stacks: u64,
-    per_hart: u64,
-    page_array: u64,
-    modules: u64,
-    bss: u64,
-    /// Memory of programs, for the account only.
+    /// What was set aside at boot and has no other name: the array of pages, tables of sections, hash tables.
+    boot: u64,
+    /// Pages that the kernel has taken one by one: modules, stacks, buffers, per-hart data.
+    other: u64,
     programs: u64,
+    page_cache: u64,
+    free: u64,
 }
 
 impl Parts {
-    /// Reads `/proc/meminfo`, `/proc/modules` and `/proc/iomem`, one behind the other, of a guest with so much memory.
-    pub fn of(text: &str, memory_bytes: u64) -> Self {
-        let mut parts = Self { page_array: memory_bytes / 4096 * PAGE_DESCRIPTION, ..Self::default() };
-        for line in text.lines() {
-            let words: Vec<_> = line.split_whitespace().collect();
-            match words[..] {
-                [field, kib, "kB"] => parts.add_field(field, kib.parse::<u64>().unwrap_or(0) * 1024),
-                // Name, size, users, who they are, state, address.
-                [_, bytes, _, _, "Live", ..] => parts.modules += bytes.parse::<u64>().unwrap_or(0),
-                [range, ":", "Kernel", "bss"] => parts.bss = length(range).unwrap_or(0),
-                _ => {}
+    /// Puts together what [`SCRIPT`] said in a guest and what the monitor says of its pages. `None` if that is not what it
+    /// should be.
+    pub fn of(said: &str, kinds: &[PageKind]) -> Option<Self> {
+        let mut lines = said.lines();
+        let uses = lines.next()?.as_bytes();
+        if uses.len() != kinds.len() {
+            return None;
+        }
+        let ranges: Vec<_> = lines.filter_map(|line| line.trim().split_once(" : ")).collect();
+        let named = |wanted: &[&str]| -> Vec<(u64, u64)> {
+            ranges.iter().filter(|(_, name)| wanted.contains(name)).filter_map(|(range, _)| bounds(range)).collect()
+        };
+        let base = named(&["System RAM"]).first()?.0;
+        let (text, data) = (named(&["Kernel code", "Kernel rodata"]), named(&["Kernel data", "Kernel bss"]));
+        let mut parts = Self::default();
+        for ((use_, kind), at) in uses.iter().zip(kinds).zip((base..).step_by(4096)) {
+            if *kind == PageKind::Private {
+                let is_in = |ranges: &[(u64, u64)]| ranges.iter().any(|(first, last)| (*first..=*last).contains(&at));
+                *parts.part(*use_, is_in(&text), is_in(&data))? += 1;
             }
         }
-        parts
+        Some(parts)
     }
 
-    fn add_field(&mut self, field: &str, bytes: u64) {
-        let part = match field {
-            "Slab:" => &mut self.slab,
-            "PageTables:" => &mut self.page_tables,
-            "KernelStack:" => &mut self.stacks,
-            "Percpu:" => &mut self.per_hart,
-            "AnonPages:" | "Shmem:" => &mut self.programs,
-            _ => return,
-        };
-        *part += bytes;
+    fn part(&mut self, use_: u8, is_text: bool, is_data: bool) -> Option<&mut u64> {
+        Some(match use_ {
+            b'f' => &mut self.free,
+            b's' => &mut self.slab,
+            b't' => &mut self.page_tables,
+            b'p' => &mut self.programs,
+            b'c' => &mut self.page_cache,
+            b'r' | b'k' if is_text => &mut self.text,
+            b'r' | b'k' if is_data => &mut self.data,
+            b'r' => &mut self.boot,
+            b'k' => &mut self.other,
+            _ => return None,
+        })
     }
 
-    /// All parts with their sum, `private_mib_per_vm`; `image` is what the guest has of its kernel's image for itself, `own`
-    /// all machine memory that only this guest has. What is in no part is programs, and memory that is free or unknown.
-    pub fn values(&self, image: u64, own: u64) -> Vec<Value> {
+    /// All parts with the sum of the kernel's, `private_mib_per_vm`.
+    pub fn values(&self) -> Vec<Value> {
         let kernel = [
-            ("kernel_image_mib", image + self.bss),
+            ("kernel_text_mib", self.text),
+            ("kernel_data_mib", self.data),
             ("slab_mib", self.slab),
             ("page_tables_mib", self.page_tables),
-            ("page_array_mib", self.page_array),
-            ("kernel_stacks_mib", self.stacks),
-            ("per_hart_mib", self.per_hart),
-            ("modules_mib", self.modules),
+            ("page_array_mib", self.boot),
+            ("modules_and_stacks_mib", self.other),
         ];
-        let sum: u64 = kernel.iter().map(|(_, bytes)| bytes).sum();
+        let sum: u64 = kernel.iter().map(|(_, pages)| pages).sum();
         let others = [
             ("private_mib_per_vm", sum),
             ("programs_mib", self.programs),
-            ("other_own_mib", own.saturating_sub(sum + self.programs)),
+            ("own_page_cache_mib", self.page_cache),
+            ("free_in_guest_mib", self.free),
         ];
-        let value = |(name, bytes): (&str, u64)| Value::new(name, ratio(bytes, MIB_BYTES), MIB, 1);
+        let value = |(name, pages): (&str, u64)| Value::new(name, ratio(pages * PAGE, MIB_BYTES), MIB, 1);
         others.into_iter().chain(kernel).map(value).collect()
     }
 }
 
-/// Bytes of `first-last` in hexadecimal.
-fn length(range: &str) -> Option<u64> {
+/// The ends of `first-last` in hexadecimal.
+fn bounds(range: &str) -> Option<(u64, u64)> {
     let (first, last) = range.split_once('-')?;
     let number = |text| u64::from_str_radix(text, 16).ok();
-    number(last)?.checked_sub(number(first)?)?.checked_add(1)
+    Some((number(first)?, number(last)?))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
+    const PLACES: &str = "00101000-00101fff : rtc\n80000000-80009fff : System RAM\n  80002000-80005fff : Kernel image\n    \
+                          80002000-80002fff : Kernel code\n    80003000-80003fff : Kernel rodata\n    80004000-800047ff : Kernel data\n    \
+                          80004800-80005fff : Kernel bss\n";
+
     #[test]
-    fn a_guests_account_is_read() {
-        let text = "MemTotal:  192312 kB\nAnonPages: 7712 kB\nShmem: 1208 kB\nSlab:      13668 kB\nKernelStack: 960 kB\n\
-                    PageTables:  1208 kB\nPercpu: 164 kB\nHugePages_Total:       0\n\
-                    ext4 7385088 1 - Live 0xffffffff02000000\ncrc16 12288 1 ext4, Live 0xffffffff01c00000\n\
-                    80000000-8fffffff : System RAM\n  80202000-80c76977 : Kernel code\n  81fb9000-8206a337 : Kernel bss\n";
-        let parts = Parts::of(text, 256 << 20);
-        let wanted = Parts {
-            slab: 13668 << 10,
-            page_tables: 1208 << 10,
-            stacks: 960 << 10,
-            per_hart: 164 << 10,
-            page_array: 4 << 20,
-            modules: 7_385_088 + 12_288,
-            bss: 0xb1338,
-            programs: (7712 + 1208) << 10,
-        };
+    fn what_is_a_guests_own_is_told_by_part() {
+        let kinds = [PageKind::Private; 10];
+        let said = format!("sfrkrrtcpk\n{PLACES}");
+        let parts = Parts::of(&said, &kinds).unwrap();
+        let wanted =
+            Parts { text: 2, data: 2, slab: 1, page_tables: 1, boot: 0, other: 1, programs: 1, page_cache: 1, free: 1 };
         assert_eq!(parts, wanted);
-        let values = parts.values(1 << 20, 64 << 20);
-        let find = |name: &str| values.iter().find(|value| value.name == name).and_then(|value| value.number).unwrap();
-        let kernel = [
-            "kernel_image_mib",
-            "slab_mib",
-            "page_tables_mib",
-            "page_array_mib",
-            "kernel_stacks_mib",
-            "per_hart_mib",
-            "modules_mib",
-        ];
-        assert!((kernel.iter().map(|name| find(name)).sum::<f64>() - find("private_mib_per_vm")).abs() < 1e-9);
-        assert!(find("other_own_mib") > 20.0);
-        assert_eq!(Parts::of("nonsense\n: :\n", 0), Parts::default());
+        let find = |name: &str| parts.values().iter().find(|value| value.name == name).and_then(|value| value.number);
+        assert_eq!(find("private_mib_per_vm"), Some(7.0 / 256.0));
+        assert_eq!(find("free_in_guest_mib"), Some(1.0 / 256.0));
+    }
+
+    #[test]
+    fn only_what_is_its_own_counts() {
+        let mut kinds = [PageKind::Absent; 10];
+        kinds[1] = PageKind::Private;
+        kinds[2] = PageKind::Shared;
+        kinds[9] = PageKind::Private;
+        let said = format!("srrkrrtcpk\n{PLACES}");
+        assert_eq!(Parts::of(&said, &kinds), Some(Parts { boot: 1, other: 1, ..Parts::default() }));
+    }
+
+    #[test]
+    fn nonsense_is_refused() {
+        let kinds = [PageKind::Private; 2];
+        for said in
+            ["", "ss", "sss\n80000000-80001fff : System RAM", "s?\n80000000-80001fff : System RAM", "ss\n-: System RAM"]
+        {
+            assert_eq!(Parts::of(said, &kinds), None, "{said}");
+        }
     }
 }

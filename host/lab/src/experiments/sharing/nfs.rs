@@ -1,0 +1,98 @@
+//! A file server and its clients, each in a VM of its own: how much of what went through NFS is in memory twice.
+
+use std::thread;
+use std::time::Duration;
+
+use control::{DEFAULT_MTU, DiskMode, DiskSpec, NetSpec, VmSpec};
+use machine::Client;
+
+use super::measure::{MIB_BYTES, PAGE, finish, mib, quick, rest, shell, start_all, vms};
+use super::{DISK, INITRD};
+use crate::compare::ratio;
+use crate::plan::Trial;
+use crate::rig::{Rig, name as named};
+use crate::run::Progress;
+use crate::store::{Measured, Value};
+use crate::{LabError, artifacts};
+
+/// The disk with Debian's NFS programs and the kernel's modules, and where guests mount it.
+pub const TOOLS: &str = "loads-nfs/nfs.img";
+const TOOLS_DISK: &str = "nfs";
+const SUBNET: &str = "lan";
+/// What is served: the compiler proper, which every compiling client needs.
+const SERVED: &str = "/usr/libexec/gcc";
+/// After this long, idle, a file should be there once.
+const SETTLED: Duration = Duration::from_secs(5);
+
+/// The first VM serves by NFS what it has on its disk; the others read all of it, one after the other.
+///
+/// # Errors
+/// [`LabError`] if the machine does not run, or a guest cannot serve or read.
+pub fn serve(trial: &Trial, progress: &Progress) -> Result<Measured, LabError> {
+    let rig = quick(Rig::of("bench-sharing-nfs", trial)?).with_debian(INITRD)?.subnet(SUBNET, false)?;
+    let rig = rig.image(DISK, artifacts::cached("root/root.img")?)?;
+    let machine = rig.image(TOOLS_DISK, artifacts::cached(TOOLS)?)?.boot()?;
+    let vms = vms(trial)?.into_iter().map(with_nfs).collect::<Result<Vec<_>, _>>()?;
+    let Some((server, clients)) = vms.split_first() else {
+        return finish(&machine, vec![Value::missing("nfs_double_share", "there are no VMs")]);
+    };
+    start_all(&machine, &vms)?;
+    let client = machine.client();
+    for (vm, host) in vms.iter().zip(1..) {
+        shell(client, vm, &attach(host))?;
+    }
+    shell(client, server, &format!("/mnt/nfs serve {SERVED}"))?;
+    for vm in clients {
+        shell(client, vm, "/mnt/nfs mount 10.9.0.1 /srv")?;
+    }
+    // Kernels are merged by then, and what is counted from here on went over the wire.
+    rest(&machine)?;
+    let (mut served, mut twice) = (0, 0);
+    for (vm, number) in clients.iter().zip(1..) {
+        progress.say(&format!("client {number}"));
+        let before = merged(client, vm)?;
+        let pages = read_all(client, vm)?;
+        thread::sleep(SETTLED);
+        served += pages;
+        twice += pages.saturating_sub(merged(client, vm)?.saturating_sub(before));
+    }
+    let values = vec![
+        Value::new("nfs_double_share", ratio(twice, served), "", 1),
+        Value::new("nfs_served_mib", mib(served * PAGE), super::MIB, 1),
+    ];
+    finish(&machine, values)
+}
+
+fn with_nfs(vm: VmSpec) -> Result<VmSpec, LabError> {
+    let tools = DiskSpec {
+        name: named("tools")?,
+        source: named(TOOLS_DISK)?,
+        partition: None,
+        mode: DiskMode::ReadOnly,
+        overlay: None,
+    };
+    let net = NetSpec { subnet: named(SUBNET)?, mac: None, mtu: DEFAULT_MTU };
+    Ok(VmSpec { disks: vm.disks.into_iter().chain([tools]).collect(), nets: vec![net], ..vm })
+}
+
+fn attach(host: u64) -> String {
+    format!(
+        "set -e; mount -o ro /dev/vdb /mnt; nic=$(ls /sys/class/net | grep -v lo); \
+         ip addr add 10.9.0.{host}/24 dev $nic; ip link set $nic up"
+    )
+}
+
+fn merged(client: &Client, vm: &VmSpec) -> Result<u64, LabError> {
+    Ok(client.vm_stats(&vm.name)?.pages_merged)
+}
+
+/// Reads all that is served, whole; pages of it.
+fn read_all(client: &Client, vm: &VmSpec) -> Result<u64, LabError> {
+    let said = shell(client, vm, "find /srv -type f -exec cat {} + | wc -c")?;
+    let bytes = said.trim().parse::<u64>().ok().filter(|bytes| *bytes > MIB_BYTES);
+    bytes.map(|bytes| bytes / PAGE).ok_or_else(|| LabError::Guest {
+        experiment: format!("sharing: {}", vm.name),
+        reason: format!("of the files that were served it could read {said:?} bytes"),
+        console: String::new(),
+    })
+}
