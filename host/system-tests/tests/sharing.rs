@@ -118,8 +118,11 @@ fn equal_kernels_become_one() {
     let [mut left, mut right, mut alone] = Shell::start_all(&machine, specs.each_ref());
     let [first, second, third] = specs.each_ref().map(|spec| &spec.name);
     // 10 MiB of code and 10 MiB of constants, less what each has patched in its own way; 10 MiB of modules, most of them tables
-    // of symbols; Linux' table of memory sections is 32 MiB, with one entry.
-    wait_merged(&machine, second, 25 * 256, 20 * 256);
+    // of symbols, if they happen to be at the same addresses; Linux' table of memory sections is 32 MiB, with one entry.
+    let modules = "cut -d ' ' -f 1,2,6 /proc/modules";
+    let is_alike = left.run(modules) == right.run(modules);
+    let merged = if is_alike { 25 * 256 } else { 16 * 256 };
+    wait_merged(&machine, second, merged, 20 * 256);
     wait_merged(&machine, first, 0, 20 * 256);
     let on = |vm| ok(machine.client().vm_stats(vm));
     assert_eq!((on(third).pages_merged, on(third).zero_pages_returned, on(third).pages_mapped), (0, 0, 0));
@@ -127,7 +130,7 @@ fn equal_kernels_become_one() {
     let map = |vm| ok(machine.client().page_map(vm));
     let shared = |map: &[PageKind]| map.iter().filter(|kind| **kind == PageKind::Shared).count();
     assert_eq!((map(third).len(), shared(&map(third))), (320 * 256, 0));
-    assert!(shared(&map(second)) > 25 * 256 && shared(&map(first)) > 25 * 256);
+    assert!(shared(&map(second)) as u64 > merged && shared(&map(first)) as u64 > merged);
 
     // Switching a static key makes the kernel patch its text: in one guest only, then in the other.
     let schedstats = "echo $1 > /proc/sys/kernel/sched_schedstats; for n in $(seq 200); do :; done; \

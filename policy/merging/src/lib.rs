@@ -6,8 +6,8 @@
 //!   write to it while they boot (alternatives, trace points, jump labels), so its pages cannot simply stay shared from
 //!   the start: nearly all of them would be copied. But they write the same: once the guests have settled, page is
 //!   compared with page, and nothing else.
-//! - *Addresses.* Kernels of one image that load the same modules at boot put them at the same addresses, wherever in memory
-//!   their pages are: what both have mapped there is compared, page with page.
+//! - *Addresses.* Kernels of one image that load the same modules at boot often put them at the same addresses, wherever in
+//!   memory their pages are: what both have mapped there is compared, page with page, with a few older guests.
 //! - *Blocks that were taken and never used.* A guest that clears a large table takes all its memory for zeroes. Each
 //!   2 MiB block is looked at once in a pass; the first word that is not zero ends the look.
 //! - *The wire.* Whole pages that one guest has sent to others are looked for in the memory of those ([`wire`]).
@@ -47,6 +47,9 @@ use alloc::vec::Vec;
 pub const PORTION: u64 = 16;
 /// Seconds from a guest's start to its first pass; each further pass comes after twice the time of the one before.
 pub const FIRST_PASS_S: u64 = 15;
+/// Older guests of one image that a guest's kernel is compared with by addresses: which address a module gets also depends on how
+/// soon memory of the one before was free again, so there are a few ways in which kernels lie.
+pub const LIKELY: usize = 4;
 /// Passes in a guest's life.
 pub const PASSES: u32 = 7;
 
@@ -123,6 +126,8 @@ struct Life {
 enum At {
     /// So many pages of the image are done.
     Image(u64),
+    /// Kernels of so many older guests are.
+    Kernels(usize),
     /// So many blocks are.
     Block(u64),
 }
@@ -172,9 +177,15 @@ impl Merging {
             return None;
         }
         let position = self.lives.iter().position(|life| life.due <= now)?;
-        let original = self.original_of(position);
+        let original = self.originals_of(position).next();
+        let kernel = match self.lives.get(position)?.at {
+            At::Image(_) => self.originals_of(position).next(),
+            At::Kernels(done) => self.originals_of(position).nth(done),
+            At::Block(_) => None,
+        };
         let life = self.lives.get_mut(position)?;
-        Some(life.compare(original).or_else(|| life.zeroes()).unwrap_or_else(|| life.end_pass(now)))
+        let found = life.compare(original).or_else(|| life.kernels(kernel.map(|(vm, _)| vm)));
+        Some(found.or_else(|| life.zeroes()).unwrap_or_else(|| life.end_pass(now)))
     }
 
     /// Is there nobody to share with?
@@ -183,12 +194,12 @@ impl Merging {
         self.lives.len() < 2
     }
 
-    /// The oldest guest with the image of the one at `position`.
-    fn original_of(&self, position: usize) -> Option<(VmId, Image)> {
-        let wanted = self.lives.get(position)?.guest.image?;
-        let older = self.lives.get(..position)?.iter();
-        let mut found = older.filter_map(|life| life.guest.image.map(|image| (life.guest.vm, image)));
-        found.find(|(_, image)| image.origin == wanted.origin)
+    /// Older guests with the image of the one at `position`, oldest first.
+    fn originals_of(&self, position: usize) -> impl Iterator<Item = (VmId, Image)> {
+        let wanted = self.lives.get(position).and_then(|life| life.guest.image);
+        let older = self.lives.get(..position).unwrap_or_default().iter();
+        let images = older.filter_map(|life| life.guest.image.map(|image| (life.guest.vm, image)));
+        images.filter(move |(_, image)| wanted.is_some_and(|wanted| image.origin == wanted.origin))
     }
 }
 
@@ -208,8 +219,22 @@ impl Life {
                 Some(proposal)
             }
             None => {
+                self.at = At::Kernels(0);
+                None
+            }
+        }
+    }
+
+    fn kernels(&mut self, original: Option<VmId>) -> Option<Proposal> {
+        let At::Kernels(done) = self.at else { return None };
+        match original.filter(|_| done < LIKELY) {
+            Some(original) => {
+                self.at = At::Kernels(done + 1);
+                Some(Proposal::Kernels { original, copy: self.guest.vm })
+            }
+            None => {
                 self.at = At::Block(0);
-                original.map(|(vm, _)| Proposal::Kernels { original: vm, copy: self.guest.vm })
+                None
             }
         }
     }
