@@ -53,6 +53,9 @@ pub fn compile(trial: &Trial, progress: &Progress) -> Result<Measured, LabError>
         let stats = rest(&machine)?;
         let look = Footprint::of(&machine, &vms[..upto], &stats)?;
         let own = vms[..upto].iter().map(|vm| own_parts(&machine, vm)).collect::<Result<Vec<_>, _>>()?;
+        let last = own.last().map_or(0, |parts| parts.kernel_pages() * PAGE);
+        let (common, kernel) = (mib(shareable(&look, &own)), mib(last));
+        progress.say(&format!("{count} VMs: {common:.1} MiB in common, {kernel:.1} MiB the last one's kernel's own"));
         looks.push((count, look, own));
     }
     for (count, look, own) in &looks {

@@ -88,25 +88,32 @@ impl Parts {
         })
     }
 
-    /// All parts with the sum of the kernel's, `private_mib_per_vm`.
-    pub fn values(&self) -> Vec<Value> {
-        let kernel = [
+    /// Pages of the kernel's own, `private_mib_per_vm`.
+    pub fn kernel_pages(&self) -> u64 {
+        self.kernel().iter().map(|(_, pages)| pages).sum()
+    }
+
+    fn kernel(&self) -> [(&'static str, u64); 6] {
+        [
             ("kernel_text_mib", self.text),
             ("kernel_data_mib", self.data),
             ("slab_mib", self.slab),
             ("page_tables_mib", self.page_tables),
             ("page_array_mib", self.boot),
             ("modules_and_stacks_mib", self.other),
-        ];
-        let sum: u64 = kernel.iter().map(|(_, pages)| pages).sum();
+        ]
+    }
+
+    /// All parts with the sum of the kernel's.
+    pub fn values(&self) -> Vec<Value> {
         let others = [
-            ("private_mib_per_vm", sum),
+            ("private_mib_per_vm", self.kernel_pages()),
             ("programs_mib", self.programs),
             ("own_page_cache_mib", self.page_cache),
             ("free_in_guest_mib", self.free),
         ];
         let value = |(name, pages): (&str, u64)| Value::new(name, ratio(pages * PAGE, MIB_BYTES), MIB, 1);
-        others.into_iter().chain(kernel).map(value).collect()
+        others.into_iter().chain(self.kernel()).map(value).collect()
     }
 }
 
