@@ -4,6 +4,7 @@
 //!
 //! - `rN`, `wN`, `f`: reads or writes block N (4 KiB), makes all durable. `status` as the device gave it; for a read the first
 //!   word, and whether all words are the same.
+//! - `sN`, `eN`: writes N blocks that lie 64 MiB apart, or makes them zero, until one is refused; how many it did.
 //! - `k`: waits for a key.
 //! - `xN`: reads block N and scribbles over descriptors and header while the read is under way.
 //! - `bN`: reads block N and gives the page that it goes to back through the balloon meanwhile.
@@ -17,6 +18,7 @@ use crate::{
 };
 
 const FLUSH: u64 = 1 << 9;
+const WRITE_ZEROES: u64 = 1 << 14;
 const BLOCK_BYTES: u32 = 4096;
 const HEADER: u64 = layout::BUFFERS;
 const STATUS: u64 = layout::BUFFERS + 0x100;
@@ -33,6 +35,7 @@ enum Command {
     Read = 0,
     Write = 1,
     Flush = 4,
+    Zero = 13,
 }
 
 /// Runs a script.
@@ -43,6 +46,8 @@ pub fn run(script: &str) {
         match op.as_bytes().first() {
             Some(b'r') => disk.read(op, block),
             Some(b'w') => disk.write(op, block),
+            Some(b's') => disk.scatter(op, Command::Write, block),
+            Some(b'e') => disk.scatter(op, Command::Zero, block),
             Some(b'f') => println!("DISK f status={}", disk.request(Command::Flush, 0)),
             Some(b'k') => {
                 println!("DISK k");
@@ -85,7 +90,7 @@ impl Disk {
     fn open() -> Option<Self> {
         let device = Device::find(virtio::BLOCK)?;
         let mut queue = Queue::new(layout::RINGS);
-        device.negotiate(FLUSH)?;
+        device.negotiate(FLUSH | WRITE_ZEROES)?;
         if !device.enable(0, &mut queue) {
             return None;
         }
@@ -104,6 +109,12 @@ impl Disk {
         match command {
             Command::Flush => self.queue.push(0, &[header, status]),
             Command::Read | Command::Write => self.queue.push(0, &[header, data, status]),
+            Command::Zero => {
+                let range = Buffer { bytes: 16, ..data };
+                cpu::store(DATA, cpu::load(HEADER + 8));
+                cpu::store(DATA + 8, 8);
+                self.queue.push(0, &[header, range, status]);
+            }
         }
         self.requests += 1;
     }
@@ -131,6 +142,13 @@ impl Disk {
     fn write(&mut self, op: &str, block: u64) {
         fill(DATA, 0x7700_0000_0000 | block);
         println!("DISK {op} status={}", self.request(Command::Write, block));
+    }
+
+    /// Each block needs much of what finds it.
+    fn scatter(&mut self, op: &str, command: Command, count: u64) {
+        const APART: u64 = (64 << 20) / BLOCK_BYTES as u64;
+        let refused = (1..count).find(|step| self.request(command, step * APART) != 0);
+        println!("DISK {op} done={}", refused.unwrap_or(count));
     }
 
     /// The device took what it needs when it was told of the request: the data goes where it was to go.

@@ -6,10 +6,10 @@ use std::os::unix::net::UnixStream;
 use std::path::Path;
 use std::time::Duration;
 
-use control::{DiskMode, DiskSpec, EventKind, OverlaySpec, StopReason, VmSpec};
+use control::{DiskMode, DiskSpec, EventKind, OverlaySpec, Pages, StopReason, VmSpec};
 use lab::rig::{Rig, Running, WATCHDOG, name};
 use system_tests::debian::disk;
-use system_tests::{assert_all_returned, checksum, ok, probe};
+use system_tests::{assert_all_returned, assert_passed, checksum, ok, probe};
 
 const BLOCK: u64 = 4096;
 /// Blocks of the images.
@@ -310,4 +310,40 @@ fn a_vm_that_takes_all_memory_ends_alone() {
     assert_eq!(answer(&ended.console, "r500"), good(500));
     assert!(answer(&ended.console, "r3").contains(&format!("{:#x}", written(3))), "{}", ended.console);
     assert_all_returned(&machine, before);
+}
+
+/// A guest that makes the monitor remember more and more, on a machine without memory: its disk is full, and the machine lives.
+#[test]
+fn the_monitor_outlives_memory() {
+    let dir = ok(tempfile::tempdir());
+    let image = dir.path().join("disk.img");
+    // As if it were full: the file has no blocks.
+    ok(ok(std::fs::File::create(&image)).set_len(1 << 40));
+    let machine = boot("outlived", &image, &[], &[]);
+    let scatter = with_disk("scatter", DiskMode::CopyOnWrite, "r1,k,e16000,w1,r1,k");
+    ok(machine.start(&scatter));
+    ok(machine.wait_text(&scatter.name, "DISK k"));
+    let touched = (ok(machine.free_bytes()) >> 20) - 8;
+    let hog = VmSpec { memory_mib: 1024, pages: Pages::Base, ..probe("hog", 1, &format!("figure=touch n={touched}")) };
+    ok(machine.start(&hog));
+    ok(machine.wait_text(&hog.name, "TOUCHED"));
+    let (_, keys) = ok(machine.client().console(&scatter.name, 0));
+    ok(keys.send_all(b"\n", WATCHDOG));
+    let text = ok(machine.wait_text(&scatter.name, "DISK w1 "));
+    let done: u64 = ok(answer(&text, "e16000").trim_start_matches("done=").parse());
+    assert!((1_000..15_000).contains(&done), "{text}");
+    let told =
+        ok(machine.events()).into_iter().any(|event| matches!(event.kind, EventKind::DiskFull { store: None, .. }));
+    assert!(told, "no event says that the disk is full");
+    // Nothing more can be built meanwhile; with the hog's memory all goes on.
+    let more = probe("more", 1, "probe=memory");
+    let refusal = machine.start(&more).expect_err("there is no memory").to_string();
+    assert!(refusal.contains("memory"), "{refusal}");
+    ok(machine.client().kill_vm(&hog.name));
+    ok(machine.end_of(&hog.name));
+    ok(machine.client().start_vm(&more.name));
+    assert_passed(&ok(machine.end_of(&more.name)));
+    ok(machine.client().kill_vm(&scatter.name));
+    ok(machine.end_of(&scatter.name));
+    assert_eq!(ok(machine.lost_pages()), 0);
 }

@@ -23,6 +23,11 @@ pub trait PageStore {
     /// Does a guest map the page, or may a TLB still know that one did? Such a page is not written any more.
     fn is_mapped(&self, page: Mfn) -> bool;
 
+    /// Is there hardly any memory left, not even for what finds pages? Then modified blocks go only where others are already.
+    fn is_short(&self) -> bool {
+        false
+    }
+
     /// The node that a page of [`PageStore::alloc`] belongs to: not always the preferred one.
     fn node_of(&self, page: Mfn) -> NodeId;
 

@@ -99,9 +99,7 @@ impl Overlay {
         if let Some(page) = view.page {
             return self.own_page(block, mask, page, pages, node);
         }
-        if self.charge() >= self.limit {
-            return Err(NoRoom);
-        }
+        self.check_growth(block, pages)?;
         let page = pages.alloc(node).ok_or(NoRoom)?;
         let valid = if mask == SectorMask::MAX {
             // All will be written over; nothing may be shown if that fails half-way.
@@ -151,7 +149,7 @@ impl Overlay {
         let view = self.view(block);
         if mask == SectorMask::MAX {
             self.forget(block, pages);
-            return self.mark_zero(block, mask);
+            return self.mark_zero(block, mask, pages);
         }
         match view.page {
             Some(page) => {
@@ -162,15 +160,13 @@ impl Overlay {
                 self.written(block, mask);
                 Ok(())
             }
-            None => self.mark_zero(block, view.valid | mask),
+            None => self.mark_zero(block, view.valid | mask, pages),
         }
     }
 
     /// Makes the whole range that begins at `block` zero.
     pub fn zero_range(&mut self, block: u64, pages: &dyn PageStore) -> Result<(), NoRoom> {
-        if self.charge() >= self.limit {
-            return Err(NoRoom);
-        }
+        self.check_growth(block, pages)?;
         self.forget_range(block, pages);
         self.zeroed.insert(block / RANGE_BLOCKS);
         Ok(())
@@ -217,15 +213,19 @@ impl Overlay {
         !self.zeroed.is_empty() && self.zeroed.contains(&(block / RANGE_BLOCKS))
     }
 
-    fn mark_zero(&mut self, block: u64, valid: SectorMask) -> Result<(), NoRoom> {
+    fn mark_zero(&mut self, block: u64, valid: SectorMask, pages: &dyn PageStore) -> Result<(), NoRoom> {
         if self.is_zeroed(block) {
             return Ok(());
         }
-        if self.charge() >= self.limit {
-            return Err(NoRoom);
-        }
+        self.check_growth(block, pages)?;
         self.set(block, View { page: None, valid });
         Ok(())
+    }
+
+    /// May it say something of `block`?
+    fn check_growth(&self, block: u64, pages: &dyn PageStore) -> Result<(), NoRoom> {
+        let is_short = pages.is_short() && self.blocks.growth(block, 1) > 0;
+        if is_short || self.charge() >= self.limit { Err(NoRoom) } else { Ok(()) }
     }
 
     /// What counts towards the limit: pages, and the index's own memory (512 bytes a range, some 16 a zeroed one).

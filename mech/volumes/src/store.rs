@@ -37,6 +37,7 @@ pub struct Store {
     pub(crate) geometry: Geometry,
     /// Bytes of memory that the layers' indices may take.
     pub(crate) index_limit: u64,
+    pub(crate) is_index_frozen: bool,
     pub(crate) space: Space,
     pub(crate) layers: Layers,
     pub(crate) mounts: SlotMap<VolumeKey, Mounted>,
@@ -156,6 +157,7 @@ impl Store {
         Self {
             geometry,
             index_limit,
+            is_index_frozen: false,
             space: Space::new(geometry.first_data(), geometry.data_blocks()),
             layers: Layers::default(),
             mounts: SlotMap::with_key(),
@@ -301,6 +303,11 @@ impl Store {
     #[must_use]
     pub const fn is_broken(&self) -> bool {
         self.is_broken
+    }
+
+    /// While the machine has hardly any memory left, the index does not grow.
+    pub const fn freeze_index(&mut self, is_frozen: bool) {
+        self.is_index_frozen = is_frozen;
     }
 
     /// Bytes of memory that finding its blocks may take.

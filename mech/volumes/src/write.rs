@@ -124,8 +124,9 @@ impl Store {
     fn check_index(&mut self, layer: u32, block: u64, count: u64) -> Result<u64, Stop> {
         let growth = self.layers.growth(layer, block, count);
         let promised: u64 = self.held.iter().map(|held| held.growth).sum();
-        if growth > 0 && self.layers.index_bytes() + promised + growth > self.index_limit {
-            self.metrics.index_full += 1;
+        let is_full = self.layers.index_bytes() + promised + growth > self.index_limit;
+        if growth > 0 && (is_full || self.is_index_frozen) {
+            self.metrics.index_full += u64::from(is_full);
             return Err(Stop::End(Status::NoSpace));
         }
         Ok(growth)

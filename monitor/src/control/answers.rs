@@ -182,7 +182,8 @@ fn monitor_memory(node: NodeId) -> Vec<MonitorMemory> {
     let parts = image::parts();
     let is_home = node == HOME_NODE;
     let heap = machine::heap::bytes();
-    let heap_frames = if is_home { heap.from_frames } else { 0 };
+    let reserve = machine::heap_reserve::bytes();
+    let heap_frames = if is_home { heap.from_frames + reserve } else { 0 };
     // Pages of disks are shared ones, not the monitor's. What is left: tables, stacks, back-maps.
     let pages = memory::frames().counts(node).get(PageState::Monitor) * BASE_PAGE;
     let tables = pages.saturating_sub(heap_frames);
@@ -193,7 +194,7 @@ fn monitor_memory(node: NodeId) -> Vec<MonitorMemory> {
     ];
     if is_home {
         found.push((MonitorMemoryKind::HeapUsed, heap.used));
-        found.push((MonitorMemoryKind::HeapFree, heap.free));
+        found.push((MonitorMemoryKind::HeapFree, heap.free + reserve));
         found.push((MonitorMemoryKind::Modules, machine::modules::bytes()));
     }
     found.into_iter().map(|(kind, bytes)| MonitorMemory { node, kind, bytes }).collect()

@@ -5,7 +5,9 @@
 //! one for a hart that would have to interrupt a guest ([`LATEST`]). Who learns of a date brings them closer ([`note`]); only
 //! the control hart moves them away, after its step. What is called for now has the date 0.
 
-use super::{capabilities, clock, config, description, devices, disks, locality, memory, merging, network};
+use super::{
+    capabilities, clock, config, description, devices, disks, heap_reserve, locality, memory, merging, network,
+};
 use crate::{
     control::Server,
     hart::{self, Hart},
@@ -114,6 +116,7 @@ pub fn step() {
             IS_CALLED.store(true, Ordering::SeqCst);
         }
     }
+    heap_reserve::step();
     clock::step();
     merging::step();
     locality::step();
@@ -131,7 +134,7 @@ fn plan() {
     NEXT.store(u64::MAX, Ordering::SeqCst);
     LATEST.store(u64::MAX, Ordering::SeqCst);
     let called = if IS_CALLED.load(Ordering::SeqCst) { 0 } else { u64::MAX };
-    let soon = called.min(clock::next_alarm()).min(locality::next_look());
+    let soon = called.min(clock::next_alarm()).min(locality::next_look()).min(heap_reserve::next_look());
     note(soon.min(merging::next_step()), soon.min(merging::latest_step()));
 }
 

@@ -1,6 +1,6 @@
 //! The machine's memory at rest: the frame allocator over everything that the device tree calls memory.
 
-use super::{direct, heap};
+use super::{direct, heap, heap_reserve};
 use crate::boot::layout;
 use addr::{BASE_PAGE, MachineAddr, Mfn, NodeId, PageSize};
 use alloc::vec::Vec;
@@ -90,6 +90,7 @@ pub fn init(description: &MachineDescription, taken: &[AddressRange]) {
         description.nodes.ids().map(by_distance).collect()
     });
     heap::set_growth(grow_heap);
+    heap_reserve::fill();
 }
 
 fn region(memory: MemoryRange) -> NodeRegion {
@@ -136,12 +137,8 @@ pub fn machine_address_of(va: u64) -> MachineAddr {
     if va >= layout::IMAGE_BASE { crate::boot::image::machine_of(va) } else { layout::machine_of_direct(va) }
 }
 
-/// More memory for the heap, in blocks of 2 MiB.
+/// More memory for the heap.
 fn grow_heap(bytes: usize) -> Option<(*mut u8, usize)> {
-    let size = PageSize::Large.bytes();
-    if bytes as u64 > size {
-        return None;
-    }
-    let block = take_monitor_run(crate::boot::HOME_NODE, PageSize::Large.base_pages())?;
-    Some((layout::direct(block.addr()) as *mut u8, size as usize))
+    let (first, bytes) = heap_reserve::take(bytes)?;
+    Some((layout::direct(first.addr()) as *mut u8, bytes))
 }

@@ -8,6 +8,7 @@ pub mod duties;
 pub mod entropy;
 pub mod gateway;
 pub mod heap;
+pub mod heap_reserve;
 pub mod irq;
 pub mod locality;
 pub mod logging;

@@ -83,6 +83,9 @@ pub fn build(
     check(&spec)?;
     let topology = Topology::new(&spec, harts);
     let bytes = u64::from(spec.memory_mib) << 20;
+    if machine::heap_reserve::is_short() {
+        return Err(no_memory(bytes));
+    }
     let ram = GuestRam::new(id, bytes, &spec).ok_or_else(|| no_memory(bytes))?;
     let has_imsic = match spec.interrupts {
         Interrupts::Auto | Interrupts::Aia => machine::capabilities().guest_files != 0,

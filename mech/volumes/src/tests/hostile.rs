@@ -219,6 +219,10 @@ fn scattered_writes_meet_the_bound_of_the_index() {
     let b = world.volume("b", None);
     assert_eq!(world.write(b, 0, 8, 3), Status::Ok);
     let place = |step: u64| step * (64 << 20) / 512;
+    world.store.freeze_index(true);
+    assert_eq!((world.write(a, place(0), 8, 1), world.write(b, 8, 8, 3)), (Status::NoSpace, Status::Ok));
+    assert_eq!(world.store.metrics().index_full, 0);
+    world.store.freeze_index(false);
     let ended = (0..200).find(|step| world.write(a, place(*step), 8, 100 + step) != Status::Ok).expect("memory ends");
     assert!((60..120).contains(&ended), "{ended} blocks in {INDEX_LIMIT} bytes");
     assert_eq!((world.store.metrics().full, world.store.metrics().index_full), (0, 1));

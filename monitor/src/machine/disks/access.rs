@@ -1,7 +1,7 @@
 //! What `storage` and `volumes` are given: machine pages, drivers, guests' memory.
 
 use super::super::{
-    devices, direct,
+    devices, direct, heap_reserve,
     memory::{frames, nearest},
 };
 use crate::boot::HOME_NODE;
@@ -29,6 +29,10 @@ impl PageStore for MachinePages {
 
     fn is_mapped(&self, page: Mfn) -> bool {
         !frames().is_held_alone(page)
+    }
+
+    fn is_short(&self) -> bool {
+        heap_reserve::is_short()
     }
 
     fn node_of(&self, page: Mfn) -> NodeId {

@@ -16,7 +16,7 @@ use super::{
     access::{Driver, Gone, Guest, MachinePages, OwnBytes},
     find, read_now, refusal, units,
 };
-use crate::{boot::HOME_NODE, vm::Vm};
+use crate::{boot::HOME_NODE, machine::heap_reserve, vm::Vm};
 use addr::{BASE_PAGE, NodeId};
 use alloc::{
     borrow::ToOwned,
@@ -305,6 +305,7 @@ impl VolumeView {
         let mut disks = self.store.disks(node);
         let (outcome, has_ready) = {
             let mut store = self.store.store.lock();
+            store.freeze_index(heap_reserve::is_short());
             let outcome = store.submit(self.volume, tag.raw(), &request, &guest, &mut disks);
             store.pump(&mut disks);
             (outcome, store.has_ready())
@@ -425,6 +426,7 @@ impl StoreUnit {
         let vm;
         let mut store = self.store.lock();
         let Some(ready) = store.next_ready() else { return false };
+        store.freeze_index(heap_reserve::is_short());
         vm = if ready.is_cancelled { None } else { self.vm_of(ready.volume) };
         let mut disks = self.disks(HOME_NODE);
         let Some((vm, slot)) = &vm else {
