@@ -79,6 +79,9 @@ fn boot_bytes(at: MachineAddr, len: usize) -> &'static [u8] {
     unsafe { direct::as_bytes(at, len) }
 }
 
+/// How long a hart may take to start before the next one does, in fractions of a second.
+const START_HZ: u64 = 4;
+
 /// Builds the harts, starts all but this one, and enters this one's loop.
 fn start_harts(boot_hart: u64, roots: &[Mfn]) -> ! {
     let description = machine::description();
@@ -100,10 +103,26 @@ fn start_harts(boot_hart: u64, roots: &[Mfn]) -> ! {
         let answer = start_hart(hart, start, block);
         if !answer.is_ok() {
             log::warn!("hart {} does not start: SBI error {}", hart.hart_id, answer.error);
+        } else if !has_come(hart) {
+            log::warn!("hart {} has not come up yet", hart.hart_id);
         }
     }
     let own = own.expect("the boot hart is in the device tree");
     enter(own)
+}
+
+/// Waits a while for a hart that was started. One comes after the other: OpenSBI 1.5 takes memory for a hart while it starts,
+/// and has too little for many at once; those that find none never come, whoever started them included.
+fn has_come(hart: &Hart) -> bool {
+    let patience = machine::capabilities().timebase_hz / START_HZ;
+    let begin = csr::time::read();
+    while !hart.is_online() {
+        if csr::time::read().wrapping_sub(begin) > patience {
+            return false;
+        }
+        core::hint::spin_loop();
+    }
+    true
 }
 
 fn start_block(hart: &'static Hart, roots: &[Mfn]) -> &'static StartBlock {
