@@ -1,8 +1,11 @@
 //! Pages that go where they are used, on machines of two nodes that the machine model makes slow to cross.
 
+use std::thread;
+use std::time::{Duration, Instant};
+
 use config::{ModelPlan, Preset};
 use control::{EventKind, Placement, PlacementAction, PlacementBy, PlacementReason, VmSpec};
-use lab::rig::{Ended, Rig, Running};
+use lab::rig::{Ended, Rig, Running, WATCHDOG};
 use machine::SharedModel;
 use model_file::{Mode, Stall};
 use system_tests::{ok, probe};
@@ -142,4 +145,40 @@ fn pages_move_where_nobody_counts_misses() {
     assert!(placed.migrated_blocks >= 2 && placed.replicated_pages > 0, "{placed:?}");
     assert_eq!(placed.samples, control::SampleStats::default(), "there is nothing to compare with");
     assert_eq!(ok(machine.lost_pages()), 0, "pages did not come back");
+}
+
+/// Asks until something is so.
+fn wait_until(what: &str, mut is_so: impl FnMut() -> bool) {
+    let begin = Instant::now();
+    while !is_so() {
+        assert!(begin.elapsed() < WATCHDOG, "{what}: never");
+        thread::sleep(Duration::from_millis(20));
+    }
+}
+
+/// A VM that had to leave the node of its memory comes back when there is room, if its pages may not follow it.
+#[test]
+fn a_vcpu_goes_back_to_its_memory() {
+    let machine = ok(ok(ok(Rig::new("home", 1, 256)).node(1, 256).with_probe()).boot());
+    let busy = |name: &str| VmSpec { placement: Placement::FirstTouch, ..probe(name, 1, "figure=spin n=1000000000") };
+    let owner = busy("owner");
+    ok(machine.start(&owner));
+    ok(machine.wait_text(&owner.name, "SPINNING"));
+    let stats = || ok(machine.client().vm_stats(&owner.name));
+    // Hart n is node n's.
+    let node_of_vcpu = || stats().vcpus[0].hart.0;
+    let pages = |node: u16| {
+        let memory = stats().memory.into_iter().find(|memory| u16::from(memory.node.0) == node);
+        memory.map_or(0, |memory| memory.private_pages + memory.large_pages)
+    };
+    let home = node_of_vcpu();
+    assert!(pages(home) >= 1024 && pages(1 - home) == 0, "all its memory is where it began");
+    for round in 0..3 {
+        let guests = [busy(&format!("left-{round}")), busy(&format!("right-{round}"))];
+        guests.iter().for_each(|guest| ok(machine.start(guest)));
+        wait_until("three on two harts take turns", || node_of_vcpu() != home);
+        guests.iter().for_each(|guest| ok(machine.client().kill_vm(&guest.name)));
+        wait_until("alone it goes home", || node_of_vcpu() == home);
+    }
+    assert_eq!(pages(1 - home), 0, "its memory has stayed");
 }

@@ -29,6 +29,30 @@ pub const REBALANCE_HZ: u64 = 50;
 /// hundreds of idle harts the registry would have time for nothing else.
 const PULL_HZ: u64 = 500;
 
+/// Looks after vCPUs that are away from their memory, per second, though nobody is crowded: at first, when one has just
+/// left, and later.
+const CHANGED_HZ: u64 = 20;
+const AWAY_HZ: u64 = 2;
+/// When the next of these looks is due.
+static NEXT_LOOK: AtomicU64 = AtomicU64::new(u64::MAX);
+
+/// When to look though nobody is crowded.
+#[inline]
+#[must_use]
+pub fn next_look() -> u64 {
+    NEXT_LOOK.load(Ordering::SeqCst)
+}
+
+/// A vCPU has changed nodes: it comes back when there is room, before its memory follows it.
+pub fn look_after_change(now: u64) {
+    let at = now + machine::capabilities().timebase_hz / CHANGED_HZ;
+    if NEXT_LOOK.fetch_min(at, Ordering::SeqCst) > at {
+        machine::duties::note(at, at);
+        // The control hart has to set its timer anew.
+        machine::duties::wake_control();
+    }
+}
+
 /// The machine at one moment.
 struct Facts {
     harts: Vec<HartFacts>,
@@ -43,13 +67,20 @@ impl Facts {
         for record in registry.records() {
             let Some(life) = &record.life else { continue };
             let weight = u32::from(record.spec.weight);
-            vcpus.extend(life.vcpus().iter().map(|vcpu| vcpu_facts(record.id, vcpu, weight, now)));
+            let home = life.home();
+            vcpus.extend(life.vcpus().iter().map(|vcpu| vcpu_facts(record.id, vcpu, weight, home, now)));
         }
         Self { harts, vcpus }
     }
+
+    /// Does it want to run, and not where its memory is?
+    fn is_away(&self, vcpu: &VcpuFacts) -> bool {
+        let node = self.harts.get(vcpu.hart.index()).map(|hart| hart.node);
+        vcpu.activity != Activity::Blocked && vcpu.home.is_some() && vcpu.home != node
+    }
 }
 
-fn vcpu_facts(vm: VmId, vcpu: &VcpuShared, weight: u32, now: u64) -> VcpuFacts {
+fn vcpu_facts(vm: VmId, vcpu: &VcpuShared, weight: u32, home: Option<NodeId>, now: u64) -> VcpuFacts {
     let entity = Entity { vm, vcpu: vcpu.index };
     let is_running = all().get(vcpu.cpu().index()).is_some_and(|hart| hart.runs(entity));
     let activity = if is_running {
@@ -59,7 +90,9 @@ fn vcpu_facts(vm: VmId, vcpu: &VcpuShared, weight: u32, now: u64) -> VcpuFacts {
     } else {
         Activity::Waiting { ticks: now.saturating_sub(vcpu.runnable_since()) }
     };
-    VcpuFacts { entity, weight, hart: vcpu.cpu(), activity, home: vcpu.home(), served_permille: vcpu.served_permille() }
+    // Where its guest thinks that it is comes first.
+    let home = vcpu.home().or(home);
+    VcpuFacts { entity, weight, hart: vcpu.cpu(), activity, home, served_permille: vcpu.served_permille() }
 }
 
 fn distance(from: NodeId, to: NodeId) -> u8 {
@@ -78,10 +111,15 @@ pub fn place(registry: &registry::Registry, spec: &VmSpec) -> Vec<CpuIndex> {
 
 /// Looks at the machine and asks for the few moves that make it fairer.
 pub fn step(registry: &registry::Registry) {
+    NEXT_LOOK.store(u64::MAX, Ordering::SeqCst);
+    registry.records().filter_map(|record| record.life.as_ref()).for_each(|life| life.update_home());
     let facts = Facts::new(registry);
     let snapshot = Snapshot { harts: &facts.harts, vcpus: &facts.vcpus, distance: &distance };
     rebalance(&snapshot, &caution()).into_iter().for_each(propose);
     let now = csr::time::read();
+    if facts.vcpus.iter().any(|vcpu| facts.is_away(vcpu)) {
+        NEXT_LOOK.fetch_min(now + machine::capabilities().timebase_hz / AWAY_HZ, Ordering::SeqCst);
+    }
     for record in registry.records() {
         let Some(life) = &record.life else { continue };
         let entity = |vcpu: &VcpuShared| Entity { vm: record.id, vcpu: vcpu.index };

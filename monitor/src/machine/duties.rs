@@ -120,7 +120,7 @@ pub fn step() {
     clock::step();
     merging::step();
     locality::step();
-    if is_balancing_due() {
+    if is_balancing_due() || is_past(hart::balance::next_look()) {
         hart::balance::step(&registry::lock());
         NEXT_BALANCE
             .store(csr::time::read() + capabilities().timebase_hz / hart::balance::REBALANCE_HZ, Ordering::Relaxed);

@@ -111,6 +111,7 @@ pub fn build(
             console,
             has_imsic,
             node_change_at: core::sync::atomic::AtomicU64::new(0),
+            home: core::sync::atomic::AtomicU8::new(0),
         }
     });
     if let Some(topology) = &topology {

@@ -311,6 +311,13 @@ impl GuestRam {
         (first..last).map(|page| kind(page) as u8).collect()
     }
 
+    /// How many pages it has on each node.
+    #[must_use]
+    pub fn pages_by_node(&self) -> [u64; machine_tree::MAX_NODES] {
+        let inner = self.inner.lock();
+        core::array::from_fn(|node| inner.pmap.counts().on(NodeId(node as u8)))
+    }
+
     /// Its pages by node.
     #[must_use]
     pub fn resident(&self) -> Vec<VmMemory> {

@@ -59,6 +59,8 @@ pub struct Vm {
     has_imsic: bool,
     /// When one of its vCPUs went to another node last.
     node_change_at: AtomicU64,
+    /// The node that has most of its memory, plus one; 0 if none has.
+    home: AtomicU8,
 }
 
 impl Vm {
@@ -172,6 +174,19 @@ impl Vm {
     /// One of its vCPUs goes to another node.
     pub fn note_node_change(&self, now: u64) {
         self.node_change_at.store(now, Ordering::Relaxed);
+        hart::balance::look_after_change(now);
+    }
+
+    /// Finds out which node has most of its memory.
+    pub fn update_home(&self) {
+        let home = sched::balance::home_of(&self.ram.pages_by_node()).map_or(0, |node| node.0.saturating_add(1));
+        self.home.store(home, Ordering::Relaxed);
+    }
+
+    /// The node that did when somebody looked last.
+    #[must_use]
+    pub fn home(&self) -> Option<NodeId> {
+        self.home.load(Ordering::Relaxed).checked_sub(1).map(NodeId)
     }
 
     /// When one did so last; 0: never.

@@ -147,7 +147,9 @@ impl<'a> Plan<'a> {
             let home = vcpu.home?;
             let is_away = self.snapshot.harts.get(vcpu.hart.index())?.node != home;
             let is_movable = vcpu.activity.is_runnable() && !self.is_moving(vcpu);
-            let idle = self.loads.harts(Some(home)).find(|(_, load)| load.runnable == 0);
+            // A sibling that sleeps there would soon be in the way.
+            let is_free = |cpu, runnable| runnable == 0 && !self.has_sibling(vcpu, cpu);
+            let idle = self.loads.harts(Some(home)).find(|(cpu, load)| is_free(*cpu, load.runnable));
             (is_away && is_movable).then_some((vcpu, idle?.0))
         });
         match homes.min_by_key(|(vcpu, _)| (vcpu.served_permille, vcpu.entity)) {

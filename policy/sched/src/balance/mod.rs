@@ -9,6 +9,7 @@
 //! others, so that over a second all are served alike.
 
 mod even;
+mod home;
 mod loads;
 mod place;
 mod pull;
@@ -17,6 +18,7 @@ mod service;
 mod tests;
 
 pub use even::{MAX_MOVES, rebalance, rebalance_between, rebalance_node};
+pub use home::home_of;
 pub use place::{place_parts, place_vm};
 pub use pull::pull_for_idle;
 pub use service::ServiceHistory;
@@ -56,7 +58,7 @@ pub struct VcpuFacts {
     pub hart: CpuIndex,
     /// What it does.
     pub activity: Activity,
-    /// The node where most of its memory is, if that is known.
+    /// The node where most of its memory is, if that is known ([`home_of`]), or to which its guest thinks it belongs.
     pub home: Option<NodeId>,
     /// Of the time that it wanted to run lately, how much it did run, in thousandths ([`ServiceHistory`]).
     pub served_permille: u16,

@@ -170,6 +170,8 @@ fn a_vcpu_goes_home_when_a_hart_there_is_idle() {
     vcpus[0].home = Some(NodeId(1));
     let moves = rebalance(&snapshot(&harts, &vcpus), &Caution::new(HZ));
     assert_eq!((moves[0].to, moves[0].reason), (CpuIndex(1), Reason::Home));
+    let with_sibling = [vcpus[0], vcpu(0, 1, 1, Activity::Blocked)];
+    assert!(rebalance(&snapshot(&harts, &with_sibling), &Caution::new(HZ)).is_empty(), "a sibling sleeps there");
 }
 
 #[test]
