@@ -157,10 +157,7 @@ fn mmio(vcpu: &mut Vcpu, access: Access, gpa: GuestPhysAddr) -> Next {
         vcpu.count(ExitCause::InstructionGuestPageFault);
         return wild(vcpu, cause::INSTRUCTION_ACCESS_FAULT, gpa);
     }
-    let Some(access) = decode_access(vcpu) else {
-        vcpu.count(ExitCause::Other);
-        return wild(vcpu, cause::LOAD_ACCESS_FAULT, gpa);
-    };
+    let Some(access) = decode_access(vcpu) else { return not_decoded(vcpu, gpa) };
     let width = Width::from_log2(access.width_log2);
     let outcome = if access.is_store {
         vcpu.count(ExitCause::MmioStore);
@@ -190,7 +187,20 @@ fn mmio(vcpu: &mut Vcpu, access: Access, gpa: GuestPhysAddr) -> Next {
     }
 }
 
-/// The instruction at the guest's `pc`, where the hart did not report it.
+/// An access that the monitor cannot make out.
+#[cold]
+fn not_decoded(vcpu: &mut Vcpu, gpa: GuestPhysAddr) -> Next {
+    vcpu.count(ExitCause::Other);
+    let again = |instruction| decode::from_instruction(instruction).is_some();
+    if csr::htinst::read() == 0 && fetch_instruction(vcpu.context.pc).is_none_or(again) {
+        // It could not be fetched: see there.
+        return Next::Resume;
+    }
+    wild(vcpu, cause::LOAD_ACCESS_FAULT, gpa)
+}
+
+/// The instruction at the guest's `pc`, where the hart did not report it. `None` if its page is not mapped any more: the hart
+/// had it from its TLB or fetched it before the leaf was taken away. The guest is to try again then, and to fault on it.
 fn fetch_instruction(pc: u64) -> Option<u32> {
     let low = guarded::fetch_guest_u16(pc)?;
     let high = if low & 3 == 3 { guarded::fetch_guest_u16(pc.wrapping_add(2))? } else { 0 };
@@ -213,7 +223,13 @@ fn decode_fetched(pc: u64) -> Option<MemoryAccess> {
 fn virtual_instruction(vcpu: &mut Vcpu) -> Next {
     let instruction = match csr::stval::read() {
         // Hardware may leave stval zero, and QEMU does for `wrs.nto`.
-        0 => fetch_instruction(vcpu.context.pc).map_or(0, u64::from),
+        0 => match fetch_instruction(vcpu.context.pc) {
+            Some(instruction) => u64::from(instruction),
+            None => {
+                vcpu.count(ExitCause::VirtualInstruction);
+                return Next::Resume;
+            }
+        },
         instruction => instruction,
     };
     if instruction == decode::WFI {
