@@ -12,8 +12,10 @@ use machine::SharedModel;
 use model_file::{Mode, Stall};
 use system_tests::{ok, probe};
 
-/// Turns of each part: some seconds of the machine's time.
-const TURNS: u64 = 60;
+/// Turns of each part: some seconds of the machine's time, since pages that change users sooner are moved from a budget.
+const TURNS: u64 = 120;
+/// Turns that show whether pages move at all.
+const FEW_TURNS: u64 = 30;
 
 fn boot() -> Running {
     let rig = ok(ok(Rig::new("places", 1, 256)).node(1, 256).with_probe());
@@ -21,7 +23,8 @@ fn boot() -> Running {
 }
 
 fn spec(name: &str, placement: Placement, turns: u64) -> VmSpec {
-    VmSpec { placement, ..probe(name, 2, &format!("figure=places n={turns}")) }
+    // The budget is a part of its memory.
+    VmSpec { placement, memory_mib: 256, ..probe(name, 2, &format!("figure=places n={turns}")) }
 }
 
 /// A figure that the guest has printed.
@@ -104,11 +107,11 @@ fn pages_go_where_they_are_used() {
 #[test]
 fn migration_and_replication_go_apart() {
     let machine = boot();
-    let (ended, _) = run(&machine, "migrate", Placement::Migrate, TURNS);
+    let (ended, _) = run(&machine, "migrate", Placement::Migrate, FEW_TURNS);
     let placed = ended.stats.placement;
     assert!(placed.migrated_pages + placed.migrated_blocks > 0, "{placed:?}");
     assert_eq!((placed.replicated_pages, placed.watched_pages), (0, 0), "{placed:?}");
-    let (ended, _) = run(&machine, "replicate", Placement::Replicate, TURNS);
+    let (ended, _) = run(&machine, "replicate", Placement::Replicate, FEW_TURNS);
     let placed = ended.stats.placement;
     assert!(placed.replicated_pages > 0, "{placed:?}");
     assert_eq!((placed.migrated_pages, placed.migrated_blocks), (0, 0), "{placed:?}");
@@ -121,8 +124,8 @@ fn samples_find_what_counters_find() {
     let rig = ok(ok(Rig::new("sampled", 1, 256)).node(1, 256).with_probe());
     let rig = rig.hardware(|hardware| hardware.model = Some(ModelPlan::new(Preset::Flash)));
     let machine = ok(rig.options(|options| options.placement_by = PlacementBy::Samples).boot());
-    let (still, still_local) = run(&machine, "still", Placement::FirstTouch, TURNS);
-    let (moved, moved_local) = run(&machine, "moved", Placement::Dynamic, 4 * TURNS);
+    let (still, still_local) = run(&machine, "still", Placement::FirstTouch, TURNS / 2);
+    let (moved, moved_local) = run(&machine, "moved", Placement::Dynamic, 2 * TURNS);
     assert_eq!(still.stats.placement, PlacementStats::default());
     let figures = format!("without:\n{}\nwith:\n{}", still.console, moved.console);
     assert!(figure(&moved, "own_last") * 10 < figure(&still, "own_last") * 7, "{figures}");

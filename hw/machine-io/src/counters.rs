@@ -9,7 +9,7 @@ use core::fmt;
 
 use addr::{BASE_PAGE, MachineAddr};
 use intc::{MmioRegion, Registers};
-use model_file::{HEADER_BYTES, Header, HotPage, LayoutError, MAX_NODES, Node, Request, at};
+use model_file::{HEADER_BYTES, Header, LayoutError, MAX_NODES, Node, Request, at};
 
 use crate::discover::Place;
 
@@ -22,12 +22,15 @@ pub struct MissCounters<R: Registers = MmioRegion> {
     memory: R,
     header: Header,
     place: Place,
+    /// Pages that are counted, and where their counters begin.
+    pages: u64,
+    first_counter: usize,
     /// Running index of the next queue entry to take.
     next: u64,
 }
 
 /// A page that a node misses on often although it is another node's.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct MissedPage {
     /// The page.
     pub page: MachineAddr,
@@ -73,7 +76,10 @@ impl<R: Registers> MissCounters<R> {
         }
         // A decoded header fits the memory, so that every offset that it gives lies inside.
         let header = Header::decode(&start, memory.bytes() as u64).map_err(CountersError::Layout)?;
-        let mut counters = Self { memory, header, place, next: 0 };
+        let first_counter = header.misses_at(0, 0).and_then(|at| usize::try_from(at).ok());
+        let first_counter = first_counter.ok_or(CountersError::TooSmall { bytes: memory.bytes() })?;
+        let pages = header.pages();
+        let mut counters = Self { memory, header, place, pages, first_counter, next: 0 };
         counters.next = counters.word(at::PRODUCER);
         counters.store(at::CONSUMER, counters.next);
         Ok(counters)
@@ -87,8 +93,8 @@ impl<R: Registers> MissCounters<R> {
 
     /// Number of pages that are counted.
     #[must_use]
-    pub fn pages(&self) -> u64 {
-        self.header.pages()
+    pub const fn pages(&self) -> u64 {
+        self.pages
     }
 
     /// The nodes as the device numbers them, by address of their memory.
@@ -103,32 +109,49 @@ impl<R: Registers> MissCounters<R> {
         self.word(at::IS_ON) == 1
     }
 
-    /// Misses of each node on the page at `address`; `None` if it is not counted. Nodes that do not exist have 0.
+    /// Misses of each node on the `pages` pages from `first` on together; `None` if they are not all counted. Nodes that do
+    /// not exist have 0.
     #[must_use]
-    pub fn misses(&self, address: MachineAddr) -> Option<[u32; MAX_NODES]> {
-        let page = address.raw().checked_sub(self.header.ram_base())? / BASE_PAGE;
-        let mut misses = [0; MAX_NODES];
-        for (node, count) in misses.iter_mut().enumerate().take(self.header.nodes().len()) {
-            *count = self.memory.read(usize::try_from(self.header.misses_at(page, node)?).ok()?);
+    pub fn misses(&self, first: MachineAddr, pages: u64) -> Option<[u32; MAX_NODES]> {
+        let page = first.raw().checked_sub(self.header.ram_base())? / BASE_PAGE;
+        if pages == 0 || page.checked_add(pages)? > self.pages {
+            return None;
+        }
+        let mut misses = [0_u32; MAX_NODES];
+        // Those of a page lie side by side, and so do pages; the header has been checked, so all are inside.
+        let mut at = self.first_counter + page as usize * self.header.nodes().len() * 4;
+        for _ in 0..pages {
+            for sum in misses.iter_mut().take(self.header.nodes().len()) {
+                *sum = sum.saturating_add(self.memory.read(at));
+                at += 4;
+            }
         }
         Some(misses)
     }
 
-    /// Takes the next hot page from the queue. Entries that were overwritten before anybody took them are passed over,
-    /// as are those that name nothing.
-    pub fn take_hot(&mut self) -> Option<MissedPage> {
+    /// Takes the next hot pages from the queue, as many as `to` has room for; returns how many. Entries that were overwritten
+    /// before anybody took them are passed over, as are those that name nothing.
+    pub fn take_hot(&mut self, to: &mut [MissedPage]) -> usize {
         let produced = self.word(at::PRODUCER);
+        if produced == self.next {
+            return 0;
+        }
         if produced.wrapping_sub(self.next) > self.header.queue() {
             // Too late for some, or the index is nonsense: what the queue holds now is all that can be had.
             self.next = produced.wrapping_sub(self.header.queue().min(produced));
         }
-        let mut found = None;
-        while found.is_none() && self.next != produced {
-            found = self.entry(self.next);
+        let mut taken = 0;
+        while self.next != produced
+            && let Some(free) = to.get_mut(taken)
+        {
+            if let Some(page) = self.entry(self.next) {
+                *free = page;
+                taken += 1;
+            }
             self.next = self.next.wrapping_add(1);
         }
         self.store(at::CONSUMER, self.next);
-        found
+        taken
     }
 
     /// Pages become hot at so many remote misses of one node from now on; 0: none does.
@@ -142,14 +165,14 @@ impl<R: Registers> MissCounters<R> {
     }
 
     fn entry(&self, index: u64) -> Option<MissedPage> {
-        let offset = self.header.queue_at(index);
-        let mut bytes = [0; HotPage::BYTES];
-        for (half, part) in bytes.as_chunks_mut::<8>().0.iter_mut().enumerate() {
-            *part = self.word(offset + half as u64 * 8).to_le_bytes();
+        let at = self.header.queue_at(index) as usize;
+        // Written before the index that leads here, and not again before it is passed: each half is read once.
+        let word = |at: usize| u64::from(self.memory.read(at + 4)) << 32 | u64::from(self.memory.read(at));
+        let (page, node) = (word(at), word(at + 8));
+        let by = usize::try_from(node).ok().filter(|by| *by < self.header.nodes().len())?;
+        if page >= self.pages {
+            return None;
         }
-        let HotPage { page, node } = HotPage::decode(&bytes);
-        let by = usize::try_from(node).ok()?;
-        self.header.misses_at(page, by)?;
         Some(MissedPage { page: MachineAddr::new(self.header.ram_base() + page * BASE_PAGE), by })
     }
 

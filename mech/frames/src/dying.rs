@@ -90,24 +90,24 @@ impl DyingList {
             frames.detach_shared(memory, mfn, back);
         }
         if self.head != NIL {
-            self.free_frames(frames);
+            frames.put_all(self);
         }
         true
     }
 
-    fn free_frames(&mut self, frames: &Frames) {
-        while let Some((mfn, order)) = self.pop(frames) {
-            frames.put(mfn, order);
-        }
+    /// The block that [`DyingList::pop`] takes next.
+    #[inline]
+    pub(crate) fn first(&self) -> Option<Mfn> {
+        (self.head != NIL).then_some(Mfn::new(self.head))
     }
 
-    fn pop(&mut self, frames: &Frames) -> Option<(Mfn, u8)> {
+    pub(crate) fn pop(&mut self, frames: &Frames) -> Option<(Mfn, u8)> {
         if self.head == NIL {
             return None;
         }
         let mfn = Mfn::new(self.head);
         let entry = frames.map().known(mfn);
-        debug_assert_eq!(entry.state(), PageState::Dying);
+        assert!(entry.state() == PageState::Dying, "{mfn:?} is given back, but is {:?}", entry.state());
         self.head = entry.next();
         self.pages -= 1 << entry.order();
         Some((mfn, entry.order()))
@@ -181,10 +181,10 @@ impl FreeableList {
     /// Gives all back; returns how many pages are free now.
     pub fn free_all<M: MachineMemory>(mut self, frames: &Frames, memory: &M) -> u64 {
         let mut pages = 0;
-        while let Some(freed) = self.free_next(frames, memory) {
-            pages += freed;
+        while let Some((mfn, back)) = self.0.references.pop() {
+            pages += u64::from(frames.detach_shared(memory, mfn, back));
         }
-        pages
+        pages + frames.put_all(&mut self.0)
     }
 
     /// Gives one block or reference back: the pages that are free by it. `None` when nothing is left.

@@ -353,6 +353,29 @@ impl Frames {
         self.nodes[node.index()].memory.lock().put(&self.map, mfn, order);
     }
 
+    /// Gives all blocks of a list back, those of one node that follow each other under one lock. Returns the pages.
+    pub(crate) fn put_all(&self, dying: &mut DyingList) -> u64 {
+        /// Blocks given back under one lock: others wait for it meanwhile.
+        const MOST: u32 = 32;
+        let mut all = 0;
+        while let Some(node) = dying.first().map(|first| self.map.known(first).node()) {
+            let part = &self.nodes[node.index()];
+            let mut memory = part.memory.lock();
+            let (mut blocks, mut pages) = (0, 0);
+            while blocks < MOST
+                && dying.first().is_some_and(|first| self.map.known(first).node() == node)
+                && let Some((mfn, order)) = dying.pop(self)
+            {
+                memory.put(&self.map, mfn, order);
+                (blocks, pages) = (blocks + 1, pages + (1 << order));
+            }
+            drop(memory);
+            self.recount(node, PageState::Dying, PageState::Free, pages);
+            all += pages;
+        }
+        all
+    }
+
     #[inline(always)]
     fn take(&self, node: NodeId, order: u8, to: PageUse, want_zeroed: bool) -> Option<(Frame<Dirty>, bool)> {
         if order > MAX_ORDER {

@@ -17,10 +17,7 @@ impl NodeTable {
     /// Takes all rights but `rights` from every leaf that touches `[start, start + pages)`, and removes those that would
     /// keep none; returns how many changed. A large leaf changes as a whole. In force after a shootdown.
     pub fn weaken<M: MachineMemory>(&mut self, memory: &M, start: Gfn, pages: u64, rights: PteFlags) -> u64 {
-        self.change(memory, start, pages, |entry| {
-            let left = entry.flags().intersection(rights).intersection(PteFlags::PERMISSIONS);
-            if left.contains(PteFlags::R) { entry.with_permissions(left) } else { Pte::INVALID }
-        })
+        self.change(memory, start, pages, |entry| weakened(entry, rights))
     }
 
     /// Another machine page backs `gfn`: its leaf, if there is one, names that from now on; with `make` there is one in any
@@ -62,6 +59,47 @@ impl NodeTable {
         let old = Pte::from_raw(memory.read_u64(slot));
         memory.write_u64(slot, new.raw());
         Some(old.is_valid() && old != new)
+    }
+
+    /// The slot of `gfn` in a table of single pages, if there is one: quick where neighbours are asked for one after another.
+    #[inline(always)]
+    fn single_slot<M: MachineMemory>(&mut self, memory: &M, gfn: Gfn) -> Option<MachineAddr> {
+        let table = match self.recent_table_of(gfn) {
+            Some(table) => table,
+            None => self.find_single_table(memory, gfn)?,
+        };
+        Some(slot_at(table, gfn.index_in_large()))
+    }
+
+    #[inline(never)]
+    fn find_single_table<M: MachineMemory>(&mut self, memory: &M, gfn: Gfn) -> Option<Mfn> {
+        let slot = self.find_large_slot(memory, gfn).ok()?;
+        let table = Some(Pte::from_raw(memory.read_u64(slot))).filter(|entry| entry.is_table())?.frame();
+        self.remember_table(gfn, table);
+        Some(table)
+    }
+
+    /// [`NodeTable::weaken`] of one page where its block has a table: whether it changed. `None`, with nothing changed, where
+    /// it has none.
+    #[inline(always)]
+    pub fn weaken_quickly<M: MachineMemory>(&mut self, memory: &M, gfn: Gfn, rights: PteFlags) -> Option<bool> {
+        let slot = self.single_slot(memory, gfn)?;
+        Some(change_leaf(memory, slot, |entry| weakened(entry, rights)))
+    }
+
+    /// [`NodeTable::exchange`] without making a leaf where there is none, if the block has a table; `None`, with nothing
+    /// changed, where it has none.
+    #[inline(always)]
+    pub fn exchange_if_there<M: MachineMemory>(
+        &mut self,
+        memory: &M,
+        gfn: Gfn,
+        mfn: Mfn,
+        rights: PteFlags,
+    ) -> Option<bool> {
+        let slot = self.single_slot(memory, gfn)?;
+        let new = leaf(mfn, Level::BASE, rights).ok()?;
+        Some(change_leaf(memory, slot, |_| new))
     }
 
     /// The table of single pages for the block of `gfn`; without `make` only if there is one, or a large leaf.
@@ -157,7 +195,15 @@ impl NodeTable {
     }
 }
 
+/// The leaf with no rights but `rights`; none if it could not be read.
+#[inline(always)]
+fn weakened(entry: Pte, rights: PteFlags) -> Pte {
+    let left = entry.flags().intersection(rights).intersection(PteFlags::PERMISSIONS);
+    if left.contains(PteFlags::R) { entry.with_permissions(left) } else { Pte::INVALID }
+}
+
 /// `true` if there was a leaf and it is another one now.
+#[inline]
 fn change_leaf<M: MachineMemory>(memory: &M, slot: MachineAddr, change: impl Fn(Pte) -> Pte) -> bool {
     let old = Pte::from_raw(memory.read_u64(slot));
     let new = if old.is_leaf() { change(old) } else { old };

@@ -210,9 +210,13 @@ impl NodeTable {
     fn find_base_table<M: MachineMemory>(&mut self, pool: &Pool<'_, M>, gfn: Gfn) -> Result<Mfn, TableError> {
         let slot = self.large_slot_made(pool, gfn)?;
         let table = self.table_at(pool, slot)?;
+        self.remember_table(gfn, table);
+        Ok(table)
+    }
+
+    pub(crate) fn remember_table(&mut self, gfn: Gfn, table: Mfn) {
         self.recent_block = gfn.raw() / PAGES_PER_LARGE;
         self.recent_table = table;
-        Ok(table)
     }
 
     /// The table that the slot of a block points to, made if need be: empty, or of the parts of the large leaf there.

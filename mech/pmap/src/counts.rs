@@ -119,6 +119,28 @@ impl PmapCounts {
         }
     }
 
+    /// A private page moved.
+    #[inline(always)]
+    pub(crate) fn migrate(&mut self, from: NodeId, to: NodeId) {
+        if let Some(count) = self.by_node.get_mut(from.index()) {
+            count.all -= 1;
+        }
+        if self.by_node.len() <= to.index() {
+            self.add_node(to);
+        }
+        if let Some(count) = self.by_node.get_mut(to.index()) {
+            count.all += 1;
+        }
+    }
+
+    /// A page has a copy on `node`; it `is_first`: before, it was a private one.
+    #[inline(always)]
+    pub(crate) fn replicate(&mut self, node: NodeId, is_first: bool) {
+        self.by_kind[StateKind::Private as usize] -= u64::from(is_first);
+        self.by_kind[StateKind::Replicated as usize] += u64::from(is_first);
+        self.change_replicas(node, 1);
+    }
+
     pub(crate) fn change_replicas(&mut self, node: NodeId, by: i64) {
         if self.by_node.len() <= node.index() {
             self.add_node(node);

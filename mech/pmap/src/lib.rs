@@ -36,6 +36,7 @@ mod life;
 mod mapping;
 mod place;
 mod pmap;
+mod quick;
 mod release;
 mod share;
 mod slot;

@@ -76,6 +76,42 @@ impl Slot {
         }
     }
 
+    /// A private page that no device uses.
+    #[inline(always)]
+    pub(crate) const fn private(mfn: Mfn, watched: bool) -> Self {
+        let watched = if watched { WATCHED } else { 0 };
+        Self(StateKind::Private as u64 | watched | mfn.raw() << PAYLOAD_SHIFT)
+    }
+
+    /// A page with copies on these nodes.
+    #[inline(always)]
+    pub(crate) const fn replicated(master: Mfn, nodes: u8) -> Self {
+        Self(StateKind::Replicated as u64 | master.raw() << PAYLOAD_SHIFT | (nodes as u64) << PINS_SHIFT)
+    }
+
+    /// The machine page of a private page that no device uses, and whether it is watched.
+    #[inline(always)]
+    pub(crate) const fn sole_page(self) -> Option<(Mfn, bool)> {
+        const PRIVATE: u64 = StateKind::Private as u64;
+        if self.0 & KIND_MASK == PRIVATE && self.0 >> PINS_SHIFT == 0 {
+            Some((Mfn::new(self.0 >> PAYLOAD_SHIFT & MFN_MASK), self.0 & WATCHED != 0))
+        } else {
+            None
+        }
+    }
+
+    /// The machine page of a page that may get one more copy, and the nodes that have one.
+    #[inline(always)]
+    pub(crate) const fn replicable_page(self) -> Option<(Mfn, u8)> {
+        const REPLICATED: u64 = StateKind::Replicated as u64;
+        let mfn = Mfn::new(self.0 >> PAYLOAD_SHIFT & MFN_MASK);
+        match self.sole_page() {
+            Some((_, true)) => Some((mfn, 0)),
+            None if self.0 & KIND_MASK == REPLICATED => Some((mfn, (self.0 >> PINS_SHIFT) as u8)),
+            _ => None,
+        }
+    }
+
     #[inline(always)]
     pub(crate) const fn is_absent(self) -> bool {
         self.0 == 0
@@ -200,6 +236,23 @@ mod tests {
                 _ => None,
             };
             prop_assert_eq!(Slot::pack(state).replaceable_page(), replaceable);
+            let sole = match state {
+                PageState::Private { mfn, pins: 0, watched } => Some((mfn, watched)),
+                _ => None,
+            };
+            prop_assert_eq!(Slot::pack(state).sole_page(), sole);
+            if let Some((mfn, watched)) = sole {
+                prop_assert_eq!(Slot::pack(state), Slot::private(mfn, watched));
+            }
+            let replicable = match state {
+                PageState::Private { mfn, pins: 0, watched: true } => Some((mfn, 0)),
+                PageState::Replicated { master, nodes } => Some((master, nodes)),
+                _ => None,
+            };
+            prop_assert_eq!(Slot::pack(state).replicable_page(), replicable);
+            if let PageState::Replicated { master, nodes } = state {
+                prop_assert_eq!(Slot::pack(state), Slot::replicated(master, nodes));
+            }
             if let PageState::Shared { mfn, pins: 0 } = state {
                 prop_assert_eq!(Slot::pack(state), Slot::shared(mfn));
             }

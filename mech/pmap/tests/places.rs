@@ -116,13 +116,21 @@ impl<'a> Bench<'a> {
             _ => {}
         }
         self.end(dying);
-        self.pmap.note_write(&pool, gfn).expect("it is RAM");
+        let is_done = Self::is_quick(gfn) && self.pmap.note_write_quickly(self.memory, gfn).is_some();
+        if !is_done {
+            self.pmap.note_write(&pool, gfn).expect("it is RAM");
+        }
         let mapping = self.pmap.lookup(self.memory, gfn).expect("it is RAM");
         assert_eq!(mapping.rights(), Rights::ReadWrite, "{:?}", mapping.state);
         self.writes += 1;
         let page = mapping.machine_page(gfn).expect("it is backed");
         self.memory.write_u64(page.addr(), self.writes);
         self.seen.insert(gfn.raw(), self.writes);
+    }
+
+    /// Every second page is tried the quick way first, which does the same or nothing.
+    const fn is_quick(gfn: Gfn) -> bool {
+        gfn.raw().is_multiple_of(2)
     }
 
     fn migrate(&mut self, gfn: Gfn, node: u8) {
@@ -132,9 +140,18 @@ impl<'a> Bench<'a> {
         let may =
             matches!(before, PageState::Private { pins: 0, watched: true, .. }) && self.size(gfn) == PageSize::Base;
         let mut dying = DyingList::new();
-        let moved = self.pmap.migrate(&pool, gfn, pool.page_to_fill(gfn).expect("there is memory"), &mut dying);
+        if Self::is_quick(gfn) {
+            // It stays where it is there already.
+            let home = before.mfn().and_then(|page| self.frames.map().node_of(page));
+            let may = may && home != Some(NodeId(node));
+            let moved = self.pmap.migrate_quickly(&pool, gfn, &mut dying);
+            assert_eq!(moved.map(|(from, _)| from), before.mfn().filter(|_| may), "{before:?}");
+            assert!(moved.is_none_or(|(_, to)| self.state(gfn).mfn() == Some(to)), "{before:?}");
+        } else {
+            let moved = self.pmap.migrate(&pool, gfn, pool.page_to_fill(gfn).expect("there is memory"), &mut dying);
+            assert_eq!(moved.is_ok(), may, "{before:?}: {moved:?}");
+        }
         self.end(dying);
-        assert_eq!(moved.is_ok(), may, "{before:?}: {moved:?}");
         if may {
             let page = self.state(gfn).mfn().expect("it is backed");
             assert_eq!(self.frames.map().node_of(page), Some(NodeId(node)));
@@ -179,6 +196,13 @@ impl<'a> Bench<'a> {
                 PageState::Replicated { nodes, .. } => nodes & 1 << node == 0,
                 _ => false,
             };
+        if Self::is_quick(gfn) {
+            let got = self.pmap.replicate_quickly(&pool, gfn);
+            assert_eq!(got.map(|(master, ..)| master), before.mfn().filter(|_| may), "{before:?} to {node}");
+            let own = self.pmap.own_page_for(self.frames, self.memory, gfn, NodeId(node));
+            assert!(got.is_none_or(|(_, copy, _)| own.is_some_and(|(_, seen, _)| seen == copy)), "{own:?}");
+            return;
+        }
         let got = self.pmap.replicate(&pool, gfn, pool.replica_to_fill(gfn).expect("there is memory"));
         assert_eq!(got.is_ok(), may, "{before:?} to {node}: {got:?}");
     }
@@ -191,6 +215,13 @@ impl<'a> Bench<'a> {
             Op::Touch { page, node, large } => self.touch(at(page), node, large),
             Op::Watch { page } => {
                 let may = matches!(self.state(at(page)), PageState::Private { .. });
+                let sole = matches!(self.state(at(page)), PageState::Private { pins: 0, .. });
+                let is_sole = sole && self.size(at(page)) == PageSize::Base;
+                let page_before = self.state(at(page)).mfn().filter(|_| is_sole);
+                assert_eq!(self.pmap.sole_page(self.memory, at(page)), page_before);
+                if Self::is_quick(at(page)) {
+                    assert_eq!(self.pmap.watch_quickly(self.memory, at(page)), page_before);
+                }
                 let watched = match self.size(at(page)) {
                     PageSize::Base => self.pmap.watch(&pool, at(page)),
                     PageSize::Large => self.pmap.watch_large(&pool, at(page)),

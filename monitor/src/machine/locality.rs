@@ -9,6 +9,7 @@
 //!
 //! Where the machine counts no misses, samples of the pages take their place: see `sampling`.
 
+mod batches;
 mod blocks;
 mod job;
 mod sampling;
@@ -19,36 +20,35 @@ use super::{capabilities, description, devices, memory, options};
 use crate::{
     hart::{self, Hart},
     trace,
-    vm::{Vm, registry},
+    vm::{Vm, memory::Located, registry},
 };
 use addr::{Gfn, Mfn, NodeId, PageSize, VmId};
 use alloc::{collections::VecDeque, sync::Arc, vec::Vec};
+use batches::{Batch, Batches, Kind, Known, Watched};
 use blocks::Block;
 use control::{EventKind, Placement, PlacementAction, PlacementBy, PlacementReason};
 use core::sync::atomic::{AtomicU64, Ordering};
-use frames::PageState;
-use job::{BATCH, Work};
+use frames::{PageInfo, PageState};
+use job::Work;
 use machine_io::{MissCounters, MissedPage};
-use placement::{Backing, Misses, NODES, PageFacts, Proposal, Reason, Switches, Thresholds, Writes, decide};
+use placement::{Backing, Budget, Misses, NODES, PageFacts, Proposal, Reason, Switches, Thresholds, Writes, decide};
 use rv::csr;
 use sampling::Sampling;
 use spin::Mutex;
 use tlb::CpuSet;
 
-/// Looks per second while there is something to place, and while there is not.
-const BUSY_HZ: u64 = 500;
+/// Looks per second while there is something to place, while there is not, and while no VM takes part.
+const BUSY_HZ: u64 = 200;
 const CALM_HZ: u64 = 100;
+const IDLE_HZ: u64 = 10;
 /// Intervals of the counters per second, and ticks of the policy's clock.
-const INTERVAL_HZ: u64 = 4;
+const INTERVAL_HZ: u64 = 10;
 /// How long a page is watched, in fractions of a second.
 const WATCH_HZ: u64 = 100;
 /// How long a VM's pages stay after a vCPU went to another node, in fractions of a second: an interval of the counters.
 const SETTLE_HZ: u64 = INTERVAL_HZ;
 /// Hot pages taken from the device at a look.
-const REPORTS: usize = 64;
-/// Pages that wait for something, at most; those beyond will be hot again.
-const WAITING: usize = 1024;
-
+const REPORTS: usize = 128;
 /// How pages are judged here.
 const THRESHOLDS: Thresholds = Thresholds::for_misses();
 
@@ -87,26 +87,26 @@ pub fn step() {
     NEXT_LOOK.store(next, Ordering::Relaxed);
 }
 
-/// A page on its way through a look or several.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Wanted {
-    vm: VmId,
-    gfn: Gfn,
-    page: Mfn,
-    /// The node that it goes to, or gets a copy on.
-    node: NodeId,
-}
-
 /// What the looks remember.
 struct Locality {
     /// When the counters' interval ends.
     interval_end: u64,
     /// Number of the interval: the policy's clock.
     tick: u16,
-    /// Pages to migrate (`true`) or to replicate, oldest first.
-    planned: VecDeque<(Wanted, bool)>,
-    /// Watched pages, with the time from which they are known not to be written.
-    watched: VecDeque<(Wanted, u64)>,
+    /// The counters' nodes as everybody else numbers them.
+    nodes: [Option<NodeId>; NODES],
+    /// Do both number them alike?
+    is_alike: bool,
+    /// Room for reports.
+    reports: Vec<MissedPage>,
+    /// Pages that are to migrate or to be replicated.
+    planned: Batches,
+    /// Watched pages, those that were watched first in front.
+    watched: VecDeque<Watched>,
+    /// Pages that have been taken up in this interval.
+    known: Known,
+    /// What VMs may spend on pages that were tried before.
+    budgets: Vec<(VmId, Budget)>,
     /// Large pages with hot pages in this interval.
     blocks: VecDeque<Block>,
     /// Where the next job of a node goes.
@@ -145,22 +145,46 @@ fn is_unsettled(vm: &Vm, now: u64) -> bool {
     changed != 0 && now.saturating_sub(changed) < capabilities().timebase_hz / SETTLE_HZ
 }
 
-/// The counters' number of a node as everybody else's.
-fn node_at(counters: &MissCounters, index: usize) -> Option<NodeId> {
-    let node = counters.nodes().get(index)?;
-    memory::frames().map().node_of(addr::MachineAddr::new(node.base).mfn())
+/// The counters' nodes as everybody else numbers them.
+fn nodes_of(counters: &MissCounters) -> [Option<NodeId>; NODES] {
+    let map = memory::frames().map();
+    let mut nodes = counters.nodes().iter().map(|node| map.node_of(addr::MachineAddr::new(node.base).mfn()));
+    core::array::from_fn(|_| nodes.next().flatten())
 }
 
-/// Misses on a page, by everybody else's number of nodes.
-fn misses_on(counters: &MissCounters, page: Mfn) -> Misses {
-    let mut misses = [0; NODES];
-    let Some(counted) = counters.misses(page.addr()) else { return misses };
-    for (index, count) in counted.iter().enumerate().take(counters.nodes().len()) {
-        if let Some(slot) = node_at(counters, index).and_then(|node| misses.get_mut(node.index())) {
-            *slot = *count;
-        }
-    }
-    misses
+/// What is left of a VM's budget.
+fn budget<'a>(budgets: &'a mut Vec<(VmId, Budget)>, vm: &Vm, tick: u16) -> &'a mut Budget {
+    let at = budgets.iter().position(|(id, _)| *id == vm.id).unwrap_or_else(|| {
+        let pages = u32::try_from(vm.memory().bytes() / addr::BASE_PAGE).unwrap_or(u32::MAX);
+        budgets.push((vm.id, Budget::new(pages, tick, &THRESHOLDS)));
+        budgets.len() - 1
+    });
+    &mut budgets[at].1
+}
+
+/// What a machine page is to a VM that takes part.
+struct Found<'a> {
+    vm: &'a Arc<Vm>,
+    switches: Switches,
+    gfn: Gfn,
+    home: NodeId,
+    /// What the VM's pmap says of it.
+    located: Located,
+}
+
+fn locate(guests: &Guests, page: Mfn) -> Option<Found<'_>> {
+    let look = |info: PageInfo| {
+        let (Some(owner), PageState::Private | PageState::Shared | PageState::Replica) = (info.owner, info.state)
+        else {
+            return None;
+        };
+        let (vm, switches) = guests.find(owner.vm)?;
+        let located = vm.memory().locate(owner.gfn, page)?;
+        Some(Found { vm, switches: *switches, gfn: owner.gfn, home: info.node, located })
+    };
+    // Nearly all are single pages; the row of one in a large page is out of date, and then the pmap disagrees.
+    let map = memory::frames().map();
+    map.glance(page).and_then(look).or_else(|| map.info(page).and_then(look))
 }
 
 const fn told(reason: Reason) -> Option<PlacementReason> {
@@ -190,8 +214,13 @@ impl Locality {
         Self {
             interval_end: 0,
             tick: 0,
-            planned: VecDeque::new(),
+            nodes: [None; NODES],
+            is_alike: false,
+            reports: Vec::new(),
+            planned: Batches::new(),
             watched: VecDeque::new(),
+            known: Known::new(),
+            budgets: Vec::new(),
             blocks: VecDeque::new(),
             turn: 0,
             sampling: Sampling::new(),
@@ -201,22 +230,39 @@ impl Locality {
     /// One look: how many there should be per second from now on.
     fn look(&mut self, counters: &mut MissCounters, now: u64) -> u64 {
         if !counters.is_on() {
-            return CALM_HZ;
+            return IDLE_HZ;
         }
         if self.interval_end == 0 {
             counters.set_threshold(THRESHOLDS.hot);
+            self.learn_nodes(counters);
+            self.reports.resize(REPORTS, MissedPage::default());
         }
         let guests = Guests::now();
         if guests.0.is_empty() {
-            *self = Self { tick: self.tick, turn: self.turn, ..Self::new() };
-            return CALM_HZ;
+            self.forget();
+            return IDLE_HZ;
         }
         self.tell_news(&guests);
-        self.end_watches(&guests, now);
+        self.end_watches(now);
         let reports = self.take_reports(counters, &guests, now);
         self.end_interval(counters, &guests, now);
         let jobs = self.send_jobs(&guests);
         if reports + jobs == 0 && self.watched.is_empty() { CALM_HZ } else { BUSY_HZ }
+    }
+
+    fn learn_nodes(&mut self, counters: &MissCounters) {
+        self.nodes = nodes_of(counters);
+        let mut numbered = self.nodes.iter().enumerate().take(counters.nodes().len());
+        self.is_alike = numbered.all(|(index, node)| node.is_some_and(|node| node.index() == index));
+    }
+
+    /// Nobody takes part: what waits is of VMs that are gone.
+    fn forget(&mut self) {
+        self.interval_end = 0;
+        self.planned = Batches::new();
+        self.budgets.clear();
+        self.watched.clear();
+        self.blocks.clear();
     }
 
     /// Events of what guests have had a hand in.
@@ -234,46 +280,38 @@ impl Locality {
         }
     }
 
-    /// Pages that were watched long enough: those that nobody wrote get their copies.
-    fn end_watches(&mut self, guests: &Guests, now: u64) {
-        while self.watched.front().is_some_and(|(_, due)| *due <= now) {
-            let Some((wanted, _)) = self.watched.pop_front() else { return };
-            let Some((vm, _)) = guests.find(wanted.vm) else { continue };
-            match vm.memory().locate(wanted.gfn, wanted.page) {
-                Some(found) if found.is_watched => self.plan(wanted, false),
-                Some(_) => {
-                    vm.memory().note_try(wanted.gfn, self.tick, &THRESHOLDS);
-                    stays(vm, 1, PlacementReason::WriteShared);
-                }
-                None => {}
-            }
+    /// Pages that were watched long enough: those that nobody wrote get their copies. Who makes these finds out.
+    fn end_watches(&mut self, now: u64) {
+        while self.watched.front().is_some_and(|watched| watched.due <= now)
+            && let Some(watched) = self.watched.pop_front()
+        {
+            self.planned.add(watched.vm, Kind::Replicate, watched.node, watched.gfns);
         }
     }
 
     /// Asks the policy about the pages that have become hot.
     fn take_reports(&mut self, counters: &mut MissCounters, guests: &Guests, now: u64) -> usize {
-        let mut to_watch: Vec<Wanted> = Vec::new();
-        let mut reports = 0;
-        while reports < REPORTS
-            && let Some(report) = counters.take_hot()
-        {
-            reports += 1;
-            self.judge(counters, guests, report, now, &mut to_watch);
+        let mut reports = core::mem::take(&mut self.reports);
+        let count = counters.take_hot(&mut reports);
+        let mut to_watch = Batches::new();
+        for report in reports.iter().take(count) {
+            self.judge(counters, guests, *report, now, &mut to_watch);
         }
+        self.reports = reports;
         for (vm, _) in &guests.0 {
-            self.watch(vm, &to_watch, now);
+            self.watch(vm, &mut to_watch, now);
         }
-        reports
+        count
     }
 
     /// Watches those of these pages that are the VM's.
-    fn watch(&mut self, vm: &Vm, pages: &[Wanted], now: u64) {
-        let own = pages.iter().filter(|wanted| wanted.vm == vm.id);
-        let gfns: Vec<Gfn> = own.clone().map(|wanted| wanted.gfn).collect();
-        if !gfns.is_empty() {
-            vm.memory().watch_pages(&gfns, NodeId(0));
-            let due = now + capabilities().timebase_hz / WATCH_HZ;
-            self.watched.extend(own.map(|wanted| (*wanted, due)));
+    fn watch(&mut self, vm: &Vm, pages: &mut Batches, now: u64) {
+        let due = now + capabilities().timebase_hz / WATCH_HZ;
+        while let Some(Batch { vm: id, node, mut gfns, .. }) = pages.take(|batch| batch.vm == vm.id) {
+            if self.watched.iter().map(|watched| watched.gfns.len()).sum::<usize>() < batches::WAITING {
+                vm.memory().watch_pages(&mut gfns, node);
+                self.watched.push_back(Watched { vm: id, node, gfns, due });
+            }
         }
     }
 
@@ -283,88 +321,76 @@ impl Locality {
         guests: &Guests,
         report: MissedPage,
         now: u64,
-        to_watch: &mut Vec<Wanted>,
+        to_watch: &mut Batches,
     ) {
         let page = report.page.mfn();
-        let Some(node) = node_at(counters, report.by) else { return };
-        let Some(info) = memory::frames().map().info(page) else { return };
-        let (Some(owner), PageState::Private | PageState::Shared | PageState::Replica) = (info.owner, info.state)
-        else {
-            return;
-        };
-        let Some((vm, switches)) = guests.find(owner.vm) else { return };
-        let wanted = Wanted { vm: owner.vm, gfn: owner.gfn, page, node };
-        if self.is_known(&wanted) {
+        let Some(node) = self.nodes.get(report.by).copied().flatten() else { return };
+        let Some(Found { vm, switches, gfn, home, located }) = locate(guests, page) else { return };
+        if located.size == PageSize::Large {
+            self.note_block(vm, gfn, page, now);
             return;
         }
-        let Some(found) = vm.memory().locate(owner.gfn, page) else { return };
-        if found.size == PageSize::Large {
-            self.note_block(vm, owner.gfn, page, now);
+        if self.known.is_known(vm.id, gfn, node, self.tick) {
             return;
         }
         let facts = PageFacts {
             by: node,
-            home: info.node,
-            misses: misses_on(counters, page),
-            backing: found.backing,
+            home,
+            misses: self.misses_on(counters, page, 1),
+            backing: located.backing,
             writes: Writes::Unknown,
-            is_pinned: found.is_pinned,
+            is_pinned: located.is_pinned,
             is_unsettled: is_unsettled(vm, now),
-            history: found.history,
+            history: located.history,
+            may_retry: budget(&mut self.budgets, vm, self.tick).allows(self.tick, &THRESHOLDS),
         };
-        match decide(&facts, self.tick, *switches, &THRESHOLDS) {
-            Proposal::Migrate { .. } => self.plan(wanted, true),
-            Proposal::Replicate { .. } => self.plan(wanted, false),
-            Proposal::Watch if self.watched.len() < WAITING => to_watch.push(wanted),
-            Proposal::Watch => {}
+        let proposal = decide(&facts, self.tick, switches, &THRESHOLDS);
+        let is_try = matches!(proposal, Proposal::Migrate { .. } | Proposal::Watch);
+        if is_try && located.history.needs_budget(self.tick, &THRESHOLDS) {
+            budget(&mut self.budgets, vm, self.tick).spend(1);
+        }
+        match proposal {
+            Proposal::Migrate { .. } => self.planned.add_one(vm.id, Kind::Migrate, node, gfn),
+            Proposal::Replicate { .. } => self.planned.add_one(vm.id, Kind::Replicate, node, gfn),
+            Proposal::Watch => to_watch.add_one(vm.id, Kind::Replicate, node, gfn),
             Proposal::Leave(reason) => _ = told(reason).map(|reason| stays(vm, 1, reason)),
             // Only a VM that may not have replicas is told so, and it has none.
-            Proposal::Collapse(_) => debug_assert!(matches!(found.backing, Backing::Replicated { .. })),
+            Proposal::Collapse(_) => debug_assert!(matches!(located.backing, Backing::Replicated { .. })),
         }
     }
 
-    /// Is the page on its way to that node, or watched for it?
-    fn is_known(&self, wanted: &Wanted) -> bool {
-        let same = |other: &Wanted| other.vm == wanted.vm && other.gfn == wanted.gfn && other.node == wanted.node;
-        self.planned.iter().any(|(other, _)| same(other)) || self.watched.iter().any(|(other, _)| same(other))
-    }
-
-    fn plan(&mut self, wanted: Wanted, migrate: bool) {
-        if self.planned.len() < WAITING {
-            self.planned.push_back((wanted, migrate));
+    /// Misses on the pages from `first` on together, by everybody else's number of nodes.
+    fn misses_on(&self, counters: &MissCounters, first: Mfn, pages: u64) -> Misses {
+        let mut misses = [0; NODES];
+        let Some(counted) = counters.misses(first.addr(), pages) else { return misses };
+        if self.is_alike {
+            return counted;
         }
+        for (node, count) in self.nodes.iter().zip(counted) {
+            if let Some(slot) = node.and_then(|node| misses.get_mut(node.index())) {
+                *slot = count;
+            }
+        }
+        misses
     }
 
     /// Sends each hart at most one job; returns how many were sent.
     fn send_jobs(&mut self, guests: &Guests) -> usize {
         let mut busy = CpuSet::EMPTY;
         let mut sent = self.send_block_steps(guests, &mut busy);
-        let mut left = self.planned.len();
-        while left > 0
-            && let Some((wanted, migrate)) = self.planned.pop_front()
-        {
-            left -= 1;
-            let Some((vm, _)) = guests.find(wanted.vm).filter(|(vm, _)| !vm.is_ending()) else { continue };
-            let Some(target) = self.free_hart(wanted.node, &busy) else {
-                self.planned.push_back((wanted, migrate));
-                continue;
-            };
-            let mut gfns = alloc::vec![wanted.gfn];
-            let goes_along =
-                |other: &(Wanted, bool)| other.1 == migrate && other.0.vm == wanted.vm && other.0.node == wanted.node;
-            let before = self.planned.len();
-            self.planned.retain(|other| {
-                let takes = gfns.len() < BATCH && goes_along(other);
-                if takes {
-                    gfns.push(other.0.gfn);
-                }
-                !takes
-            });
-            left = left.saturating_sub(before - self.planned.len());
-            busy = busy.with(target.cpu);
-            let work = if migrate { Work::Migrate(gfns) } else { Work::Replicate(gfns) };
-            target.send(hart::Message::Place(Job::new(vm, work, wanted.node, self.tick)));
-            sent += 1;
+        for node in description().nodes.ids() {
+            while let Some(target) = self.planned.has(node).then(|| self.free_hart(node, &busy)).flatten()
+                && let Some(batch) = self.planned.take(|batch| batch.node == node)
+            {
+                let Some((vm, _)) = guests.find(batch.vm).filter(|(vm, _)| !vm.is_ending()) else { continue };
+                busy = busy.with(target.cpu);
+                let work = match batch.kind {
+                    Kind::Migrate => Work::Migrate(batch.gfns),
+                    Kind::Replicate => Work::Replicate(batch.gfns),
+                };
+                target.send(hart::Message::Place(Job::new(vm, work, node, self.tick)));
+                sent += 1;
+            }
         }
         sent
     }
@@ -372,7 +398,8 @@ impl Locality {
     /// A hart of `node` that has no job of this look, by turns.
     fn free_hart(&mut self, node: NodeId, busy: &CpuSet) -> Option<&'static Hart> {
         let harts = hart::all();
-        let mut by_turns = (1..=harts.len()).map(|step| harts[(self.turn + step) % harts.len()]);
+        let (before, behind) = harts.split_at_checked(self.turn + 1).unwrap_or((harts, &[]));
+        let mut by_turns = behind.iter().chain(before);
         let found = by_turns.find(|hart| hart.node == node && hart.is_online() && !busy.contains(hart.cpu))?;
         self.turn = found.cpu.index();
         Some(found)

@@ -86,8 +86,8 @@ struct Inner {
     last_watched: TlbGeneration,
     /// Pages that a hart is moving at this moment: whoever wants to write one tries again until it is there.
     held: Vec<Gfn>,
-    /// A block on its way to another node.
-    moving: Option<block::BlockMove>,
+    /// Blocks on their way to other nodes, one to each at most.
+    moving: Vec<block::BlockMove>,
     teardown_at: Option<Gfn>,
 }
 
@@ -169,7 +169,7 @@ impl GuestRam {
                 watched_writes: 0,
                 last_watched: TlbGeneration::NONE,
                 held: Vec::new(),
-                moving: None,
+                moving: Vec::new(),
                 teardown_at: Some(base),
             }),
             tlb: ShootdownTracker::new(crate::hart::all().len()),
@@ -247,16 +247,13 @@ impl GuestRam {
                 hart.kick();
             }
         }
-        let mut pending = pending;
-        loop {
-            match pending.redeem(&self.tlb) {
-                Ok(freeable) => {
-                    freeable.free_all(frames(), &DirectMemory);
-                    return;
-                }
-                Err(again) => pending = again,
-            }
+        // Not by asking for the frames again and again: that would move them there and back.
+        while !pending.is_complete(&self.tlb) {
             core::hint::spin_loop();
+        }
+        match pending.redeem(&self.tlb) {
+            Ok(freeable) => _ = freeable.free_all(frames(), &DirectMemory),
+            Err(_) => log::error!("a shootdown of VM {:?} that had ended has not", self.vm),
         }
     }
 

@@ -17,6 +17,8 @@ pub struct BlockFacts {
     pub is_unsettled: bool,
     /// How often the block was tried.
     pub history: History,
+    /// Has its VM anything left for pages that were tried before ([`crate::Budget`])?
+    pub may_retry: bool,
 }
 
 /// What to do with a block.
@@ -48,7 +50,7 @@ pub fn decide_block(facts: &BlockFacts, now: u16, switches: Switches, thresholds
     if switches == Switches::NEITHER {
         return BlockProposal::Leave(Reason::SwitchedOff);
     }
-    if !facts.history.allows(now, thresholds) {
+    if !facts.history.lets(facts.may_retry, now, thresholds) {
         return BlockProposal::Leave(Reason::Tried);
     }
     let total: u64 = facts.misses.iter().map(|misses| u64::from(*misses)).sum();
@@ -80,7 +82,7 @@ mod tests {
         let mut counts = [0; NODES];
         counts[..misses.len()].copy_from_slice(misses);
         let (home, history) = (NodeId(0), History::default());
-        BlockFacts { home, misses: counts, is_pinned: false, is_unsettled: false, history }
+        BlockFacts { home, misses: counts, is_pinned: false, is_unsettled: false, history, may_retry: true }
     }
 
     fn ask(facts: &BlockFacts) -> BlockProposal {
@@ -91,8 +93,8 @@ mod tests {
     fn a_block_of_one_user_goes_to_it() {
         assert_eq!(ask(&facts(&[1000, 9000])), BlockProposal::Migrate { to: NodeId(1) });
         assert_eq!(ask(&facts(&[1010, 8990])), BlockProposal::Split);
-        assert_eq!(ask(&facts(&[0, 8191])), BlockProposal::Split, "too little for all of it");
-        assert_eq!(ask(&facts(&[0, 63])), BlockProposal::Leave(Reason::Cold));
+        assert_eq!(ask(&facts(&[0, 4095])), BlockProposal::Split, "too little for all of it");
+        assert_eq!(ask(&facts(&[0, 31])), BlockProposal::Leave(Reason::Cold));
         assert_eq!(ask(&facts(&[])), BlockProposal::Leave(Reason::Cold));
         assert_eq!(ask(&facts(&[u32::MAX, 0])), BlockProposal::Leave(Reason::Local));
         assert_eq!(ask(&facts(&[u32::MAX; 8])), BlockProposal::Split);
@@ -104,7 +106,9 @@ mod tests {
         let leave = |facts: BlockFacts, reason| assert_eq!(ask(&facts), BlockProposal::Leave(reason));
         leave(BlockFacts { is_pinned: true, ..hot }, Reason::Pinned);
         leave(BlockFacts { is_unsettled: true, ..hot }, Reason::Unsettled);
-        leave(BlockFacts { history: History { tries: 4, last: 0 }, ..hot }, Reason::Tried);
+        leave(BlockFacts { history: History { tries: T.max_tries, last: 0 }, ..hot }, Reason::Tried);
+        let once = History { tries: 1, last: 0 };
+        leave(BlockFacts { history: once, may_retry: false, ..hot }, Reason::Tried);
         leave(BlockFacts { home: NodeId(9), ..hot }, Reason::BadFacts);
         let readers = Switches { migrate: false, replicate: true };
         assert_eq!(decide_block(&hot, 0, readers, &T), BlockProposal::Leave(Reason::SwitchedOff));

@@ -35,11 +35,27 @@ impl History {
         self.at(now, thresholds).tries < thresholds.max_tries
     }
 
+    /// May it be tried at all, if pages that need the budget may be?
+    #[must_use]
+    pub(crate) const fn lets(self, may_retry: bool, now: u16, thresholds: &Thresholds) -> bool {
+        self.allows(now, thresholds) && (may_retry || !self.needs_budget(now, thresholds))
+    }
+
+    /// Would another try count against the VM's [`Budget`](crate::Budget)? Not the first one, nor one after the page has been left
+    /// alone for a while, which doubles with each try.
+    #[must_use]
+    pub const fn needs_budget(self, now: u16, thresholds: &Thresholds) -> bool {
+        let History { tries, last } = self.at(now, thresholds);
+        if tries == 0 {
+            return false;
+        }
+        let doublings = if tries > 16 { 15 } else { tries as u32 - 1 };
+        (now.wrapping_sub(last) as u64) < (thresholds.patience_ticks as u64) << doublings
+    }
+
     /// With one more try at `now`.
     #[must_use]
     pub const fn tried(self, now: u16, thresholds: &Thresholds) -> Self {
-        let before = self.at(now, thresholds);
-        let last = if before.tries == 0 { now } else { before.last };
-        Self { tries: before.tries.saturating_add(1), last }
+        Self { tries: self.at(now, thresholds).tries.saturating_add(1), last: now }
     }
 }

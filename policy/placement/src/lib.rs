@@ -11,11 +11,12 @@
 //! - [`Thresholds`]: the numbers, with their source.
 //! - [`Samples`]: which pages to look at, where nobody counts misses.
 //! - [`History`]: how often a page was tried already, and when last; three bytes that the caller keeps with the page.
+//!   [`Budget`]: what a VM may spend on trying pages again.
 //!
 //! # What it promises
 //! A page is tried at most [`Thresholds::max_tries`] times, and once more per [`Thresholds::forgive_ticks`], whatever its
-//! users do: so an adversary that lets pages follow it back and forth costs a bounded number of moves per second. A page
-//! that is written is never replicated. Nothing is proposed for a page that a device uses.
+//! users do; of all pages of a VM, those that were tried before only as far as its [`Budget`] goes: so an adversary that lets pages
+//! follow it back and forth costs a bounded number of moves per second. A page that is written is never replicated. Nothing is proposed for a page that a device uses.
 //!
 //! # What it refuses
 //! It does not know what counted: misses of a counting device, or samples (see [`Thresholds::for_samples`]).
@@ -32,12 +33,14 @@
 extern crate alloc;
 
 mod block;
+mod budget;
 mod history;
 mod page;
 mod samples;
 mod thresholds;
 
 pub use block::{BlockFacts, BlockProposal, decide_block};
+pub use budget::Budget;
 pub use history::History;
 pub use page::{Backing, PageFacts, Proposal, Reason, Writes, decide};
 pub use samples::{Found, LOOKS, OPEN, Sample, Samples};

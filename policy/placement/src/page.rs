@@ -23,6 +23,8 @@ pub struct PageFacts {
     pub is_unsettled: bool,
     /// How often it was tried.
     pub history: History,
+    /// Has its VM anything left for pages that were tried before ([`crate::Budget`])?
+    pub may_retry: bool,
 }
 
 /// What backs a guest page.
@@ -127,7 +129,8 @@ pub fn decide(facts: &PageFacts, now: u16, switches: Switches, thresholds: &Thre
     if facts.is_unsettled {
         return Leave(Reason::Unsettled);
     }
-    if !facts.history.allows(now, thresholds) {
+    // Of copies there can be as many as there are nodes: the first one was the try.
+    if matches!(facts.backing, Backing::Private) && !facts.history.lets(facts.may_retry, now, thresholds) {
         return Leave(Reason::Tried);
     }
     let is_used_elsewhere = others(&facts.misses, by).any(|misses| misses > thresholds.sharing);
@@ -163,6 +166,7 @@ mod tests {
             is_pinned: false,
             is_unsettled: false,
             history: History::default(),
+            may_retry: true,
         }
     }
 
@@ -173,15 +177,15 @@ mod tests {
     #[test]
     fn a_page_of_one_user_goes_to_it() {
         let migrate = Proposal::Migrate { to: NodeId(2), reason: Reason::OneUser };
-        assert_eq!(ask(&hot(2, &[16, 0, 64])), migrate);
+        assert_eq!(ask(&hot(2, &[8, 0, 32])), migrate);
         assert_eq!(ask(&PageFacts { writes: Writes::Seen, ..hot(2, &[0, 0, 500]) }), migrate, "writes do not matter");
-        assert_eq!(ask(&hot(2, &[0, 0, 63])), Proposal::Leave(Reason::Cold));
+        assert_eq!(ask(&hot(2, &[0, 0, 31])), Proposal::Leave(Reason::Cold));
         assert_eq!(ask(&hot(0, &[900])), Proposal::Leave(Reason::Local));
     }
 
     #[test]
     fn a_page_of_several_is_watched_then_replicated_or_left() {
-        let facts = hot(1, &[17, 64]);
+        let facts = hot(1, &[9, 32]);
         assert_eq!(ask(&facts), Proposal::Watch);
         let replicate = Proposal::Replicate { on: NodeId(1), reason: Reason::Readers };
         assert_eq!(ask(&PageFacts { writes: Writes::None, ..facts }), replicate);
@@ -200,6 +204,19 @@ mod tests {
         leave(PageFacts { is_unsettled: true, ..facts }, Reason::Unsettled);
         leave(PageFacts { backing: Backing::Shared, ..facts }, Reason::Shared);
         leave(PageFacts { history: History { tries: T.max_tries, last: 999 }, ..facts }, Reason::Tried);
+        let once = History { tries: 1, last: 999 };
+        leave(PageFacts { history: once, may_retry: false, ..facts }, Reason::Tried);
+        assert_eq!(
+            ask(&PageFacts { history: once, ..facts }),
+            Proposal::Migrate { to: NodeId(1), reason: Reason::OneUser }
+        );
+        let later = History { tries: 1, last: 1000 - T.patience_ticks };
+        let patient = PageFacts { history: later, may_retry: false, ..facts };
+        assert_eq!(ask(&patient), ask(&facts), "it was left alone long enough");
+        let twice = History { tries: 2, ..later };
+        leave(PageFacts { history: twice, may_retry: false, ..facts }, Reason::Tried);
+        let fresh = PageFacts { may_retry: false, ..facts };
+        assert_eq!(ask(&fresh), ask(&facts), "a first try needs no budget");
         leave(PageFacts { by: NodeId(200), ..facts }, Reason::BadFacts);
         leave(PageFacts { home: NodeId(8), ..facts }, Reason::BadFacts);
     }

@@ -36,24 +36,49 @@ pub struct Thresholds {
     pub block_hot: u32,
     /// Tries (moves, replications, attempts that a write ended) of a page that has not been tried lately.
     pub max_tries: u8,
-    /// Ticks of the caller's clock after which one try is forgiven.
+    /// Ticks of the caller's clock after which one try is forgiven, and a VM's [`Budget`](crate::Budget) is full again.
     pub forgive_ticks: u16,
+    /// Ticks after which a page that was tried once is tried again without counting; the time doubles with each try.
+    pub patience_ticks: u16,
+    /// The budget is this part of a VM's pages: one of so many.
+    pub retry_part: u32,
 }
 
 impl Thresholds {
-    /// For counters of misses that begin anew four times a second. On FLASH a miss to another node costs 600 ns more than a
-    /// local one, a move 40 us for the copy and some for the rest: 64 misses pay for it if the next interval is like this
-    /// one. A block of 512 pages pays with 8192 misses, if the next four or five are: it keeps its large leaf.
+    /// For counters of misses that begin anew ten times a second. On FLASH a miss to another node costs 600 ns more than a
+    /// local one, a move 40 us for the copy and some for the rest: 32 misses pay for it if the next three intervals are like
+    /// this one. A block of 512 pages pays with 4096 misses, if the next eight are: it keeps its large leaf.
+    ///
+    /// A page is tried again after 3 s, then after 6, and so on, sooner only from the budget; a try is forgotten after half a
+    /// minute. A try in vain takes some 100 us: a guest that lets a thousand pages be tried so loses some 2 % of a hart's time in
+    /// that.
     #[must_use]
     pub const fn for_misses() -> Self {
-        Self { hot: 64, sharing: 16, dominant_permille: 900, block_hot: 8192, max_tries: 4, forgive_ticks: 8 }
+        Self {
+            hot: 32,
+            sharing: 8,
+            dominant_permille: 900,
+            block_hot: 4096,
+            max_tries: 6,
+            forgive_ticks: 300,
+            patience_ticks: 30,
+            retry_part: 32,
+        }
     }
 
     /// For samples: each look finds a page used by a node, or not. Three looks that found the page used by a node say as
     /// much as a hot page does; one that found another node there makes it shared.
     #[must_use]
     pub const fn for_samples() -> Self {
-        Self { hot: 3, sharing: 0, block_hot: 3, max_tries: 3, ..Self::for_misses() }
+        Self {
+            hot: 3,
+            sharing: 0,
+            block_hot: 3,
+            max_tries: 3,
+            forgive_ticks: 8,
+            patience_ticks: 0,
+            ..Self::for_misses()
+        }
     }
 }
 

@@ -61,7 +61,12 @@ fn counters() -> (MissCounters<Memory>, Memory, Header) {
 }
 
 fn taken(counters: &mut MissCounters<Memory>) -> Vec<(u64, usize)> {
-    core::iter::from_fn(|| counters.take_hot()).map(|hot| (hot.page.raw(), hot.by)).collect()
+    let mut room = [MissedPage::default(); 3];
+    let mut all = Vec::new();
+    while let found @ 1.. = counters.take_hot(&mut room) {
+        all.extend(room[..found].iter().map(|hot| (hot.page.raw(), hot.by)));
+    }
+    all
 }
 
 #[test]
@@ -69,10 +74,19 @@ fn counts_are_those_of_the_page() {
     let (counters, memory, header) = counters();
     memory.write(header.misses_at(257, 1).expect("it is there") as usize, 7);
     assert_eq!((counters.pages(), counters.nodes().len(), counters.is_on()), (512, 2, false));
-    assert_eq!(counters.misses(MachineAddr::new(0x8010_1fff)), Some([0, 7, 0, 0, 0, 0, 0, 0]));
-    assert_eq!(counters.misses(MachineAddr::new(0x8010_2000)), Some([0; MAX_NODES]));
-    assert_eq!(counters.misses(MachineAddr::new(0x8020_0000)), None);
-    assert_eq!(counters.misses(MachineAddr::new(0x7fff_ffff)), None);
+    let misses = |at, pages| counters.misses(MachineAddr::new(at), pages);
+    assert_eq!(misses(0x8010_1fff, 1), Some([0, 7, 0, 0, 0, 0, 0, 0]));
+    assert_eq!(misses(0x8010_2000, 1), Some([0; MAX_NODES]));
+    assert_eq!(misses(0x8020_0000, 1), None);
+    assert_eq!(misses(0x7fff_ffff, 1), None);
+    memory.write(header.misses_at(258, 0).expect("it is there") as usize, 5);
+    memory.write(header.misses_at(259, 1).expect("it is there") as usize, u32::MAX);
+    assert_eq!(misses(0x8010_1000, 2), Some([5, 7, 0, 0, 0, 0, 0, 0]), "several pages together");
+    assert_eq!(misses(0x8010_1000, 3), Some([5, u32::MAX, 0, 0, 0, 0, 0, 0]), "they do not wrap");
+    assert!(misses(0x8010_1000, 255).is_some());
+    for pages in [0, 256, u64::MAX] {
+        assert_eq!(misses(0x8010_1000, pages), None, "{pages} pages are not there");
+    }
     memory.put(at::IS_ON, 1);
     assert!(counters.is_on());
 }
@@ -149,7 +163,8 @@ fn no_header_makes_it_panic() {
             let (memory, _) = Memory::good();
             memory.put(word * 8, value);
             if let Ok(mut counters) = MissCounters::new(memory.clone(), PLACE) {
-                let _ = (counters.misses(MachineAddr::new(0x8010_0000)), counters.take_hot());
+                let room = &mut [MissedPage::default(); 2];
+                let _ = (counters.misses(MachineAddr::new(0x8010_0000), 3), counters.take_hot(room));
                 memory.put(at::PRODUCER, 3);
                 let _ = taken(&mut counters);
             }

@@ -173,7 +173,11 @@ impl Bench<'_> {
         let before = self.model.clone();
         let got = match rights {
             None => self.table.remove(self.pool.memory, start_page, pages),
-            Some(rights) => self.table.weaken(self.pool.memory, start_page, pages, rights),
+            Some(rights) => {
+                let mut quick = || self.table.weaken_quickly(self.pool.memory, start_page, rights).map(u64::from);
+                let quick = if pages == 1 { quick() } else { None };
+                quick.unwrap_or_else(|| self.table.weaken(self.pool.memory, start_page, pages, rights))
+            }
         };
         for gfn in &touched {
             let leaf = self.model.0.get_mut(gfn).unwrap();
@@ -228,7 +232,7 @@ impl Bench<'_> {
                 let quick = if make {
                     self.table.exchange_quickly(self.pool.memory, Gfn::new(gfn), Mfn::new(mfn), rights)
                 } else {
-                    None
+                    self.table.exchange_if_there(self.pool.memory, Gfn::new(gfn), Mfn::new(mfn), rights)
                 };
                 let got = match quick {
                     Some(changed) => Ok(changed),

@@ -1,15 +1,20 @@
-//! Large pages: judged when the counters' interval ends, moved one at a time per VM.
+//! Large pages: judged when the counters' interval ends, moved one at a time to each node.
 
-use super::{Guests, INTERVAL_HZ, Job, Locality, THRESHOLDS, Work, is_unsettled, misses_on, stays, told};
-use crate::{hart, machine::capabilities, trace, vm::Vm};
+use super::{Guests, INTERVAL_HZ, Job, Locality, THRESHOLDS, Work, budget, is_unsettled, stays, told};
+use crate::{
+    hart,
+    machine::{capabilities, description},
+    trace,
+    vm::Vm,
+};
 use addr::{Gfn, Mfn, NodeId, PAGES_PER_LARGE, PageSize, VmId};
 use control::{EventKind, PlacementAction, PlacementReason};
 use machine_io::MissCounters;
-use placement::{BlockFacts, BlockProposal, Misses, decide_block};
+use placement::{BlockFacts, BlockProposal, decide_block};
 use tlb::CpuSet;
 
-/// Blocks that are judged at a look: each asks for the misses of 512 pages.
-const JUDGED: usize = 2;
+/// Blocks that are judged at a look: each asks for the misses of 512 pages, some ten thousand instructions.
+const JUDGED: usize = 4;
 /// Blocks of an interval, at most; those beyond will be hot again.
 const MOST: usize = 256;
 
@@ -55,33 +60,42 @@ impl Locality {
             return;
         }
         let interval = capabilities().timebase_hz / INTERVAL_HZ;
-        let is_due = |block: &Block| block.to.is_none() && block.since + interval / 2 <= self.interval_end;
+        let end = self.interval_end;
+        let is_due = |block: &Block| block.to.is_none() && block.since + interval / 2 <= end;
         for _ in 0..JUDGED {
             let Some(at) = self.blocks.iter().position(is_due) else {
                 counters.reset();
                 self.tick = self.tick.wrapping_add(1);
+                self.budgets.retain(|(vm, _)| guests.find(*vm).is_some());
                 self.interval_end = now + interval;
                 return;
             };
             let Some(block) = self.blocks.remove(at) else { return };
-            self.blocks.extend(self.judge_block(counters, guests, block, now));
+            let more = self.judge_block(counters, guests, block, now);
+            self.blocks.extend(more);
         }
     }
 
     /// The block, if there is more to do with it: it goes somewhere, or is looked at again.
-    fn judge_block(&self, counters: &MissCounters, guests: &Guests, block: Block, now: u64) -> Option<Block> {
+    fn judge_block(&mut self, counters: &MissCounters, guests: &Guests, block: Block, now: u64) -> Option<Block> {
         let (vm, switches) = guests.find(block.vm)?;
         let found = vm.memory().locate(block.gfn, block.page).filter(|found| found.size == PageSize::Large)?;
         let home = crate::machine::memory::frames().map().node_of(block.page)?;
         let facts = BlockFacts {
             home,
-            misses: misses_on_block(counters, block.page),
+            misses: self.misses_on(counters, block.page, PAGES_PER_LARGE),
             is_pinned: found.is_pinned,
             is_unsettled: is_unsettled(vm, now),
             history: found.history,
+            may_retry: budget(&mut self.budgets, vm, self.tick).allows(self.tick, &THRESHOLDS),
         };
         match decide_block(&facts, self.tick, *switches, &THRESHOLDS) {
-            BlockProposal::Migrate { to } => return Some(Block { to: Some(to), ..block }),
+            BlockProposal::Migrate { to } => {
+                if found.history.needs_budget(self.tick, &THRESHOLDS) {
+                    budget(&mut self.budgets, vm, self.tick).spend(PAGES_PER_LARGE as u32);
+                }
+                return Some(Block { to: Some(to), ..block });
+            }
             BlockProposal::Split if !block.was_mixed => return Some(Block { since: now, was_mixed: true, ..block }),
             BlockProposal::Split => {
                 if vm.memory().split_block(block.gfn) {
@@ -97,38 +111,30 @@ impl Locality {
         None
     }
 
-    /// For each VM the next step of the block that moves, or else the next block that is to; how many.
+    /// For each VM and node the next step of the block that moves there, or else the next block that is to; how many.
     pub(super) fn send_block_steps(&mut self, guests: &Guests, busy: &mut CpuSet) -> usize {
         let mut sent = 0;
         for (vm, _) in guests.0.iter().filter(|(vm, _)| !vm.is_ending()) {
-            let goes = |block: &Block| block.to.filter(|_| block.vm == vm.id);
-            let (node, work, begun) = if let Some(node) = vm.memory().block_move() {
-                (node, Work::StepBlock, None)
-            } else if let Some(at) = self.blocks.iter().position(|block| goes(block).is_some()) {
-                let Some(node) = goes(&self.blocks[at]) else { continue };
-                (node, Work::BeginBlock(self.blocks[at].gfn), Some(at))
-            } else {
-                continue;
-            };
-            let Some(target) = self.free_hart(node, busy) else { continue };
-            if let Some(at) = begun {
-                self.blocks.remove(at);
+            for node in description().nodes.ids() {
+                let goes = |block: &Block| block.vm == vm.id && block.to == Some(node);
+                let next = self.blocks.iter().position(goes);
+                let is_moving = vm.memory().has_block_move(node);
+                let work = match next.and_then(|at| self.blocks.get(at)).filter(|_| !is_moving) {
+                    Some(block) => Work::BeginBlock(block.gfn),
+                    None if is_moving => Work::StepBlock,
+                    None => continue,
+                };
+                let Some(target) = self.free_hart(node, busy) else { continue };
+                if let (false, Some(at)) = (is_moving, next) {
+                    self.blocks.remove(at);
+                }
+                *busy = busy.with(target.cpu);
+                target.send(hart::Message::Place(Job::new(vm, work, node, self.tick)));
+                sent += 1;
             }
-            *busy = busy.with(target.cpu);
-            target.send(hart::Message::Place(Job::new(vm, work, node, self.tick)));
-            sent += 1;
         }
         // Those of VMs that are gone.
         self.blocks.retain(|block| guests.find(block.vm).is_some());
         sent
     }
-}
-
-fn misses_on_block(counters: &MissCounters, first: Mfn) -> Misses {
-    let mut sum = Misses::default();
-    for page in 0..PAGES_PER_LARGE {
-        let misses = misses_on(counters, Mfn::new(first.raw() + page));
-        sum.iter_mut().zip(misses).for_each(|(sum, misses)| *sum = sum.saturating_add(misses));
-    }
-    sum
 }

@@ -9,8 +9,11 @@ use addr::{Gfn, NodeId};
 use alloc::{sync::Arc, vec::Vec};
 use control::{EventKind, PlacementAction, PlacementReason};
 
-/// Pages of a job: one shootdown for all of them, some 20,000 instructions and their misses.
-pub const BATCH: usize = 16;
+/// Pages of a job: their shootdowns are the same. On FLASH a job takes a hart up to 3 ms, most of it for the copies' misses.
+pub const BATCH: usize = 64;
+/// Steps of a block in a job, and pages of a step: while those are copied, the VM's vCPUs wait if they fault.
+const STEPS: usize = 8;
+const STEP: u64 = 16;
 
 /// A few pages of a VM that go to a node.
 pub struct Job {
@@ -67,14 +70,19 @@ fn perform(vm: &Vm, work: Work, node: NodeId, tick: u16) {
             let counts = memory.replicate_pages(&gfns, node, tick, &THRESHOLDS);
             tell(vm, counts, PlacementAction::Replicated, node, PlacementReason::Readers);
         }
-        Work::BeginBlock(gfn) => {
-            if let Err(why) = memory.begin_block_move(gfn, node, tick, &THRESHOLDS) {
-                stays(vm, addr::PAGES_PER_LARGE, why);
-            }
-        }
+        Work::BeginBlock(gfn) => match memory.begin_block_move(gfn, node, tick, &THRESHOLDS) {
+            Ok(()) => step_block(vm, node),
+            Err(why) => stays(vm, addr::PAGES_PER_LARGE, why),
+        },
         // What comes of it is seen at the next look.
-        Work::StepBlock => memory.step_block_move(BATCH as u64),
+        Work::StepBlock => step_block(vm, node),
     }
+}
+
+/// What else there is to do of it is done with the next jobs.
+fn step_block(vm: &Vm, node: NodeId) {
+    let mut steps = 0..STEPS;
+    while steps.next().is_some() && vm.memory().step_block_move(node, STEP) {}
 }
 
 fn tell(vm: &Vm, counts: PlacedCounts, action: PlacementAction, node: NodeId, reason: PlacementReason) {

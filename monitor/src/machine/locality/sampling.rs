@@ -6,7 +6,11 @@
 //! Where there are counters nevertheless (`placement_by = "samples"`), what they would have proposed is compared with what
 //! the samples do.
 
-use super::{BUSY_HZ, Guests, INTERVAL_HZ, Locality, WAITING, Wanted, is_unsettled, misses_on, stays, told};
+use super::{
+    BUSY_HZ, Guests, Locality,
+    batches::{Batches, Kind},
+    is_unsettled, stays, told,
+};
 use crate::{
     machine::{capabilities, description, memory},
     trace,
@@ -25,8 +29,10 @@ use placement::{
 };
 use sched::Entity;
 
-/// Looks at samples per second: a round is an interval of the policy's clock.
-const LOOKS_HZ: u64 = INTERVAL_HZ * LOOKS as u64;
+/// Rounds per second, and ticks of the policy's clock.
+const ROUNDS_HZ: u64 = 4;
+/// Looks at samples per second.
+const LOOKS_HZ: u64 = ROUNDS_HZ * LOOKS as u64;
 /// VMs sampled in a round.
 const SAMPLED_VMS: usize = 4;
 /// How pages are judged here.
@@ -102,11 +108,11 @@ impl Locality {
         let guests = Guests::now();
         self.sampling.follow(&guests);
         if guests.0.is_empty() {
-            *self = Self { tick: self.tick, turn: self.turn, ..Self::new() };
+            self.forget();
             return LOOKS_HZ;
         }
         self.tell_news(&guests);
-        self.end_watches(&guests, now);
+        self.end_watches(now);
         if now >= self.sampling.next {
             self.sampling.next = now + capabilities().timebase_hz / LOOKS_HZ;
             self.look_at_rounds(&guests, counters.filter(|counters| counters.is_on()), now);
@@ -116,6 +122,9 @@ impl Locality {
     }
 
     fn look_at_rounds(&mut self, guests: &Guests, counters: Option<&mut MissCounters>, now: u64) {
+        if let Some(counters) = &counters {
+            self.learn_nodes(counters);
+        }
         let ended = self.sampling.look(guests, now);
         for (vm, round) in &ended {
             let Some((vm, switches)) = guests.find(*vm) else { continue };
@@ -126,7 +135,7 @@ impl Locality {
         }
         self.join_blocks(guests);
         if now >= self.interval_end {
-            self.interval_end = now + capabilities().timebase_hz / INTERVAL_HZ;
+            self.interval_end = now + capabilities().timebase_hz / ROUNDS_HZ;
             self.tick = self.tick.wrapping_add(1);
         }
     }
@@ -139,7 +148,7 @@ impl Locality {
         counters: Option<&MissCounters>,
         now: u64,
     ) {
-        let mut to_watch = Vec::new();
+        let mut to_watch = Batches::new();
         let mut to_examine = None;
         for sample in round {
             let Some(found) = vm.memory().locate(sample.gfn, sample.page) else { continue };
@@ -160,8 +169,9 @@ impl Locality {
                 is_pinned: found.is_pinned,
                 is_unsettled: is_unsettled(vm, now),
                 history: found.history,
+                may_retry: true,
             };
-            let missed = counters.map(|counters| misses_on(counters, sample.page));
+            let missed = counters.map(|counters| self.misses_on(counters, sample.page, 1));
             for by in description().nodes.ids().filter(|node| *node != home) {
                 let facts = PageFacts { by, ..facts };
                 let proposal = decide(&facts, self.tick, switches, &THRESHOLDS);
@@ -170,15 +180,10 @@ impl Locality {
                     let other = decide(&counted, self.tick, switches, &Thresholds::for_misses());
                     vm.memory().note_agreement(wish(proposal), wish(other));
                 }
-                self.follow_proposal(
-                    vm,
-                    Wanted { vm: vm.id, gfn: sample.gfn, page: sample.page, node: by },
-                    proposal,
-                    &mut to_watch,
-                );
+                self.follow_proposal(vm, sample.gfn, by, proposal, &mut to_watch);
             }
         }
-        self.watch(vm, &to_watch, now);
+        self.watch(vm, &mut to_watch, now);
         let Some(sampled) = self.sampling.vms.iter_mut().find(|sampled| sampled.vm == vm.id) else { return };
         sampled.to_join = sampled.to_join.or(sampled.samples.take_examined());
         if let Some(block) = to_examine.filter(|_| sampled.samples.can_examine() && sampled.to_join.is_none())
@@ -188,15 +193,16 @@ impl Locality {
         }
     }
 
-    fn follow_proposal(&mut self, vm: &Vm, wanted: Wanted, proposal: Proposal, to_watch: &mut Vec<Wanted>) {
-        if self.is_known(&wanted) {
+    fn follow_proposal(&mut self, vm: &Vm, gfn: Gfn, node: NodeId, proposal: Proposal, to_watch: &mut Batches) {
+        let is_wish = wish(proposal) != Wish::Stay;
+        if is_wish && self.known.is_known(vm.id, gfn, node, self.tick) {
             return;
         }
         match proposal {
-            Proposal::Migrate { .. } => self.plan(wanted, true),
-            Proposal::Replicate { .. } => self.plan(wanted, false),
-            Proposal::Watch if self.watched.len() < WAITING => to_watch.push(wanted),
-            Proposal::Watch | Proposal::Collapse(_) => {}
+            Proposal::Migrate { .. } => self.planned.add_one(vm.id, Kind::Migrate, node, gfn),
+            Proposal::Replicate { .. } => self.planned.add_one(vm.id, Kind::Replicate, node, gfn),
+            Proposal::Watch => to_watch.add_one(vm.id, Kind::Replicate, node, gfn),
+            Proposal::Collapse(_) => {}
             Proposal::Leave(reason) => _ = told(reason).map(|reason| stays(vm, 1, reason)),
         }
     }
@@ -217,6 +223,7 @@ impl Locality {
             is_pinned: found.is_pinned,
             is_unsettled: is_unsettled(vm, now),
             history: found.history,
+            may_retry: true,
         };
         match decide_block(&facts, self.tick, switches, &THRESHOLDS) {
             BlockProposal::Migrate { to } => self.note_sampled_block(vm.id, sample.gfn, sample.page, to, now),
@@ -230,10 +237,10 @@ impl Locality {
     fn join_blocks(&mut self, guests: &Guests) {
         for sampled in &mut self.sampling.vms {
             let (Some(block), Some((vm, _))) = (sampled.to_join, guests.find(sampled.vm)) else { continue };
-            let is_there = |wanted: &Wanted| wanted.vm == vm.id && wanted.gfn.large_base() == block;
-            if self.planned.iter().any(|(wanted, _)| is_there(wanted))
-                || self.watched.iter().any(|(wanted, _)| is_there(wanted))
-            {
+            let is_watched = |watched: &super::Watched| {
+                watched.vm == vm.id && watched.gfns.iter().any(|gfn| gfn.large_base() == block)
+            };
+            if self.planned.has_page_of(vm.id, block) || self.watched.iter().any(is_watched) {
                 continue;
             }
             sampled.to_join = None;

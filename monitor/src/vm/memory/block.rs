@@ -53,7 +53,7 @@ impl GuestRam {
         self.mend(inner, pool, mapping.gfn, outcome)
     }
 
-    /// Begins to move the block of `gfn` to `to`. One block of a VM moves at a time.
+    /// Begins to move the block of `gfn` to `to`. One block of a VM moves to a node at a time.
     ///
     /// # Errors
     /// Why it stays.
@@ -75,7 +75,7 @@ impl GuestRam {
                 PageState::Private { mfn, .. } if mapping.size == PageSize::Large => mfn,
                 _ => return Err(PlacementReason::Raced),
             };
-            if inner.moving.is_some() {
+            if inner.is_moving_block(gfn) || inner.moving.iter().any(|block| block.frame.node() == to) {
                 return Err(PlacementReason::Raced);
             }
             let frame = pool.block_to_fill(gfn).ok_or(PlacementReason::NoMemory)?;
@@ -91,34 +91,39 @@ impl GuestRam {
             inner.last_watched = token.generation();
             let (tries, last) = frames().map().entry(source).map_or((0, 0), frames::MemMapEntry::history);
             let history = History { tries, last }.tried(tick, thresholds);
-            inner.moving = Some(BlockMove { gfn, source, frame, copied: 0, watched: token.generation(), history });
+            inner.moving.push(BlockMove { gfn, source, frame, copied: 0, watched: token.generation(), history });
             token
         };
         self.finish(PendingShootdown::new(token, DyingList::new()));
         Ok(())
     }
 
-    /// Moves up to `pages` pages of the block that is on its way, if one is.
-    pub fn step_block_move(&self, pages: u64) {
+    /// Moves up to `pages` pages of the block that is on its way to `node`, if one is. `false` when it is there, or stays.
+    pub fn step_block_move(&self, node: NodeId, pages: u64) -> bool {
+        self.step_move(|block| block.frame.node() == node, pages)
+    }
+
+    fn step_move(&self, wanted: impl Fn(&BlockMove) -> bool, pages: u64) -> bool {
         let mut dying = DyingList::new();
         let (gfn, node, token) = {
             let mut inner = self.inner.lock();
-            let Some(mut block) = inner.moving.take() else { return };
+            let Some(at) = inner.moving.iter().position(wanted) else { return false };
+            let mut block = inner.moving.swap_remove(at);
             if !inner.is_still(&block) {
                 frames().free(block.frame);
-                return;
+                return false;
             }
             if self.tlb.all_passed(block.watched) {
                 block.frame.fill_some(&DirectMemory, block.source, block.copied, pages);
                 block.copied = (block.copied + pages).min(PAGES_PER_LARGE);
             }
             if block.copied < PAGES_PER_LARGE {
-                inner.moving = Some(block);
-                return;
+                inner.moving.push(block);
+                return true;
             }
             let (gfn, node) = (block.gfn, block.frame.node());
             if !inner.end_block_move(block, &mut dying) {
-                return;
+                return false;
             }
             let token = self.tlb.retire();
             inner.last_replaced = token.generation();
@@ -134,31 +139,30 @@ impl GuestRam {
         drop(inner);
         self.placing.block_on.store(node.0, Ordering::Relaxed);
         self.placing.blocks.fetch_add(1, Ordering::Relaxed);
+        false
     }
 
     /// Who waits for a block moves it on.
     #[cold]
     pub(super) fn help_block_move(&self, gfn: Gfn) {
-        if self.inner.lock().is_moving_block(gfn) {
-            self.step_block_move(HELP_PAGES);
-        }
+        let _ = self.step_move(|block| block.gfn == gfn.large_base(), HELP_PAGES);
     }
 
-    /// Where a block is on its way to, if one is.
+    /// Is a block on its way to `node`?
     #[must_use]
-    pub fn block_move(&self) -> Option<NodeId> {
-        self.inner.lock().moving.as_ref().map(|block| block.frame.node())
+    pub fn has_block_move(&self, node: NodeId) -> bool {
+        self.inner.lock().moving.iter().any(|block| block.frame.node() == node)
     }
 }
 
 impl Inner {
     pub(super) fn is_moving_block(&self, gfn: Gfn) -> bool {
-        self.moving.as_ref().is_some_and(|block| block.gfn == gfn.large_base())
+        self.moving.iter().any(|block| block.gfn == gfn.large_base())
     }
 
     /// The VM ends.
     pub(super) fn forget_block_move(&mut self) {
-        if let Some(block) = self.moving.take() {
+        for block in self.moving.drain(..) {
             frames().free(block.frame);
         }
     }

@@ -76,10 +76,22 @@ pub struct Located {
     pub backing: Backing,
     /// Does a device use it?
     pub is_pinned: bool,
-    /// Would a write to it be noticed?
-    pub is_watched: bool,
     /// How often it was tried.
     pub history: History,
+}
+
+/// Pages that are copied with the VM's lock held: on FLASH some 0.4 ms.
+const CHUNK: usize = 8;
+
+/// Where pages go.
+struct Way<'a> {
+    /// For tables: any node, the nearest first.
+    tables: Pool<'a, DirectMemory>,
+    /// For pages: this node, or none.
+    pages: Pool<'a, DirectMemory>,
+    to: NodeId,
+    tick: u16,
+    thresholds: &'a Thresholds,
 }
 
 /// What came of a batch of pages.
@@ -127,20 +139,25 @@ impl GuestRam {
     #[must_use]
     pub fn locate(&self, gfn: Gfn, page: Mfn) -> Option<Located> {
         let inner = self.inner.lock();
-        let mapping = inner.pmap.lookup(&DirectMemory, gfn).ok()?;
         let node = frames().map().node_of(page)?;
+        if let Some((first, found, nodes)) = inner.pmap.own_page_for(frames(), &DirectMemory, gfn, node) {
+            let backing = if nodes == 0 { Backing::Private } else { Backing::Replicated { nodes } };
+            let located = Located { size: PageSize::Base, backing, is_pinned: false, history: history_of(first) };
+            return (found == page).then_some(located);
+        }
+        let mapping = inner.pmap.lookup(&DirectMemory, gfn).ok()?;
         let found = match mapping.size {
             PageSize::Base => inner.pmap.page_for(frames(), &mapping, node),
             PageSize::Large => mapping.machine_page(gfn),
         };
-        let (backing, is_pinned, is_watched) = match mapping.state {
-            PageState::Private { pins, watched, .. } => (Backing::Private, pins != 0, watched),
-            PageState::Shared { pins, .. } => (Backing::Shared, pins != 0, false),
-            PageState::Replicated { nodes, .. } => (Backing::Replicated { nodes }, false, true),
+        let (backing, is_pinned) = match mapping.state {
+            PageState::Private { pins, .. } => (Backing::Private, pins != 0),
+            PageState::Shared { pins, .. } => (Backing::Shared, pins != 0),
+            PageState::Replicated { nodes, .. } => (Backing::Replicated { nodes }, false),
             _ => return None,
         };
         let first = mapping.state.mfn().filter(|_| found == Some(page))?;
-        Some(Located { size: mapping.size, backing, is_pinned, is_watched, history: history_of(first) })
+        Some(Located { size: mapping.size, backing, is_pinned, history: history_of(first) })
     }
 
     /// One more try of the page at `gfn`, though nothing became of it.
@@ -151,13 +168,13 @@ impl GuestRam {
         }
     }
 
-    /// Lets writes to these pages be noticed from now on.
-    pub fn watch_pages(&self, gfns: &[Gfn], node: NodeId) {
+    /// Lets writes to these pages be noticed from now on; those where that cannot be are dropped.
+    pub fn watch_pages(&self, gfns: &mut Vec<Gfn>, node: NodeId) {
         let pool = self.pool(nearest(node));
         let token = {
             let mut inner = self.inner.lock();
-            let watched = gfns.iter().filter(|gfn| inner.watch(&pool, **gfn).is_ok()).count();
-            self.placing.watched.fetch_add(watched as u64, Relaxed);
+            gfns.retain(|gfn| inner.watch(&pool, *gfn).is_ok());
+            self.placing.watched.fetch_add(gfns.len() as u64, Relaxed);
             let token = self.tlb.retire();
             inner.last_watched = token.generation();
             token
@@ -167,15 +184,14 @@ impl GuestRam {
 
     /// Moves these pages to `to`.
     pub fn migrate_pages(&self, gfns: &[Gfn], to: NodeId, tick: u16, thresholds: &Thresholds) -> PlacedCounts {
-        let tables = self.pool(nearest(to));
-        let target = [to];
-        let pool = self.pool(&target);
+        let only = [to];
+        let way = Way { tables: self.pool(nearest(to)), pages: self.pool(&only), to, tick, thresholds };
         let mut counts = PlacedCounts::default();
         let mut moved = Vec::with_capacity(gfns.len());
         let token = {
             let mut inner = self.inner.lock();
             for gfn in gfns {
-                match inner.watch(&pool, *gfn) {
+                match inner.watch(&way.pages, *gfn) {
                     Ok(()) => moved.push(*gfn),
                     Err(why) => counts.note(Err(why)),
                 }
@@ -186,40 +202,48 @@ impl GuestRam {
             token
         };
         self.finish(PendingShootdown::new(token, DyingList::new()));
-        let mut dying = DyingList::new();
-        let token = {
-            let mut inner = self.inner.lock();
-            moved.retain(|gfn| {
-                let outcome = inner.migrate(&pool, &tables, *gfn, &mut dying, tick, thresholds);
-                let is_there = outcome.is_ok();
-                if !is_there {
-                    inner.let_go(&[*gfn]);
-                }
-                counts.note(outcome);
-                is_there
-            });
-            let token = self.tlb.retire();
-            inner.last_replaced = token.generation();
-            token
-        };
-        self.finish(PendingShootdown::new(token, dying));
+        let mut pending = PendingShootdown::new(self.tlb.retire(), DyingList::new());
+        for gfns in moved.chunks(CHUNK) {
+            pending = pending.merge(frames(), self.migrate_some(gfns, &way, &mut counts));
+        }
+        self.finish(pending);
         let mut inner = self.inner.lock();
         inner.let_go(&moved);
         // Unless somebody has replaced a page since: it could be one of these. Writes fault then, and are allowed one by one.
         if self.tlb.all_passed(inner.last_replaced) {
-            moved.iter().for_each(|gfn| inner.allow_writes(&tables, *gfn, to));
+            moved.iter().for_each(|gfn| inner.allow_writes(&way.tables, *gfn));
         }
         drop(inner);
         self.placing.migrated.fetch_add(counts.placed, Relaxed);
         counts
     }
 
+    /// A part of it, with the lock held: nobody may write these pages before what comes back is finished.
+    fn migrate_some(&self, gfns: &[Gfn], way: &Way<'_>, counts: &mut PlacedCounts) -> PendingShootdown {
+        let mut dying = DyingList::new();
+        let mut inner = self.inner.lock();
+        gfns.iter().for_each(|gfn| counts.note(inner.migrate(way, *gfn, &mut dying)));
+        let token = self.tlb.retire();
+        inner.last_replaced = token.generation();
+        PendingShootdown::new(token, dying)
+    }
+
     /// Gives these pages, which are watched or have copies already, a copy on `on`.
     pub fn replicate_pages(&self, gfns: &[Gfn], on: NodeId, tick: u16, thresholds: &Thresholds) -> PlacedCounts {
-        let tables = self.pool(nearest(on));
-        let target = [on];
-        let pool = self.pool(&target);
+        let only = [on];
+        let way = Way { tables: self.pool(nearest(on)), pages: self.pool(&only), to: on, tick, thresholds };
         let mut counts = PlacedCounts::default();
+        for gfns in gfns.chunks(CHUNK) {
+            self.replicate_some(gfns, &way, &mut counts);
+        }
+        // Nothing is freed by it: it is enough that they fence soon.
+        self.call_out(&PendingShootdown::new(self.tlb.retire(), DyingList::new()));
+        self.placing.replicated.fetch_add(counts.placed, Relaxed);
+        counts
+    }
+
+    /// A part of it, with the lock held.
+    fn replicate_some(&self, gfns: &[Gfn], way: &Way<'_>, counts: &mut PlacedCounts) {
         let mut inner = self.inner.lock();
         if !self.tlb.all_passed(inner.last_watched) {
             let held = inner.last_watched;
@@ -229,18 +253,10 @@ impl GuestRam {
             if inner.last_watched != held && !self.tlb.all_passed(inner.last_watched) {
                 // Somebody else was at it meanwhile, perhaps with one of these pages. They will be hot again.
                 gfns.iter().for_each(|_| counts.note(Err(PlacementReason::Raced)));
-                return counts;
+                return;
             }
         }
-        for gfn in gfns {
-            counts.note(inner.replicate(&pool, &tables, *gfn, on, tick, thresholds));
-        }
-        let token = self.tlb.retire();
-        drop(inner);
-        // Nothing is freed by it: it is enough that they fence soon.
-        self.call_out(&PendingShootdown::new(token, DyingList::new()));
-        self.placing.replicated.fetch_add(counts.placed, Relaxed);
-        counts
+        gfns.iter().for_each(|gfn| counts.note(inner.replicate(way, *gfn)));
     }
 
     /// The pages of a block go different ways from now on.
@@ -340,11 +356,27 @@ impl Inner {
     }
 
     fn let_go(&mut self, gfns: &[Gfn]) {
-        self.held.retain(|held| !gfns.contains(held));
+        // Who holds pages takes them off the end where it put them, unless somebody else holds some, too.
+        let kept = self.held.len().saturating_sub(gfns.len());
+        if self.held.get(kept..) == Some(gfns) {
+            self.held.truncate(kept);
+        } else {
+            self.held.retain(|held| !gfns.contains(held));
+        }
     }
 
     /// Watches a private single page that no device uses.
     fn watch(&mut self, pool: &Pool<'_, DirectMemory>, gfn: Gfn) -> Result<(), PlacementReason> {
+        if self.pmap.watch_quickly(&DirectMemory, gfn).is_none() {
+            return self.watch_slowly(pool, gfn);
+        }
+        self.weaken_single(gfn);
+        Ok(())
+    }
+
+    /// A page of a large one, or one that a device uses, is not watched: it is judged with its block, or stays.
+    #[cold]
+    fn watch_slowly(&mut self, pool: &Pool<'_, DirectMemory>, gfn: Gfn) -> Result<(), PlacementReason> {
         let mapping = self.pmap.lookup(&DirectMemory, gfn).map_err(|why| reason_of(&why))?;
         match mapping.state {
             PageState::Private { pins: 1.., .. } => return Err(PlacementReason::Pinned),
@@ -352,61 +384,74 @@ impl Inner {
             _ => return Err(PlacementReason::Raced),
         }
         self.pmap.watch(pool, gfn).map_err(|why| reason_of(&why))?;
-        self.tables.iter_mut().for_each(|table| _ = table.weaken(&DirectMemory, gfn, 1, PteFlags::RX));
+        self.weaken_single(gfn);
         Ok(())
     }
 
-    fn migrate(
-        &mut self,
-        pool: &Pool<'_, DirectMemory>,
-        tables: &Pool<'_, DirectMemory>,
-        gfn: Gfn,
-        dying: &mut DyingList,
-        tick: u16,
-        thresholds: &Thresholds,
-    ) -> Result<(), PlacementReason> {
-        let state = self.pmap.lookup(&DirectMemory, gfn).map_err(|why| reason_of(&why))?.state;
-        let PageState::Private { mfn: from, .. } = state else { return Err(PlacementReason::Raced) };
-        let history = history_of(from).tried(tick, thresholds);
-        let frame = pool.page_to_fill(gfn).ok_or(PlacementReason::NoMemory)?;
-        let to = frame.mfn();
-        self.pmap.migrate(pool, gfn, frame, dying).map_err(|why| reason_of(&why))?;
-        set_history(to, history);
-        self.exchange_leaves(tables, gfn, to, PteFlags::RX, None);
+    /// No table lets the page be written.
+    fn weaken_single(&mut self, gfn: Gfn) {
+        for table in &mut self.tables {
+            if table.weaken_quickly(&DirectMemory, gfn, PteFlags::RX).is_none() {
+                table.weaken(&DirectMemory, gfn, 1, PteFlags::RX);
+            }
+        }
+    }
+
+    /// All tables that have a leaf for a single page let it name `page` from now on.
+    fn exchange_single(&mut self, tables: &Pool<'_, DirectMemory>, gfn: Gfn, page: Mfn, rights: PteFlags) {
+        for table in &mut self.tables {
+            if table.exchange_if_there(&DirectMemory, gfn, page, rights).is_none()
+                && table.exchange(tables, gfn, page, rights, false).is_err()
+            {
+                // No page to split a large leaf: it goes as a whole, and faults bring it back.
+                table.remove(&DirectMemory, gfn, 1);
+            }
+        }
+    }
+
+    fn migrate(&mut self, way: &Way<'_>, gfn: Gfn, dying: &mut DyingList) -> Result<(), PlacementReason> {
+        let Some((from, to)) = self.pmap.migrate_quickly(&way.pages, gfn, dying) else {
+            return Err(self.why_not(gfn, way.to));
+        };
+        set_history(to, history_of(from).tried(way.tick, way.thresholds));
+        self.exchange_single(&way.tables, gfn, to, PteFlags::RX);
         Ok(())
+    }
+
+    /// Why a page that was watched neither moves to `node` nor gets a copy there.
+    #[cold]
+    fn why_not(&self, gfn: Gfn, node: NodeId) -> PlacementReason {
+        match self.pmap.lookup(&DirectMemory, gfn).map(|mapping| mapping.state) {
+            Ok(PageState::Private { pins: 1.., .. }) => PlacementReason::Pinned,
+            Ok(PageState::Private { watched: false, .. }) => PlacementReason::WriteShared,
+            // Somebody else was faster.
+            Ok(PageState::Private { mfn, .. }) if frames().map().node_of(mfn) == Some(node) => PlacementReason::Raced,
+            Ok(PageState::Replicated { nodes, .. }) if nodes & 1 << (node.0 % 8) != 0 => PlacementReason::Raced,
+            Ok(PageState::Private { .. } | PageState::Replicated { .. }) => PlacementReason::NoMemory,
+            _ => PlacementReason::Raced,
+        }
     }
 
     /// The shootdowns of all pages that were replaced have ended.
-    fn allow_writes(&mut self, tables: &Pool<'_, DirectMemory>, gfn: Gfn, node: NodeId) {
-        let Ok(true) = self.pmap.note_write(tables, gfn) else { return };
-        self.watched_writes += 1;
-        let mapping = self.pmap.lookup(&DirectMemory, gfn).ok().filter(|mapping| mapping.size == PageSize::Base);
-        if let Some(page) = mapping.and_then(|mapping| mapping.state.mfn()) {
-            self.exchange_leaves(tables, gfn, page, PteFlags::RWX, Some(node));
+    fn allow_writes(&mut self, tables: &Pool<'_, DirectMemory>, gfn: Gfn) {
+        if let Some(page) = self.pmap.note_write_quickly(&DirectMemory, gfn) {
+            self.watched_writes += 1;
+            self.exchange_single(tables, gfn, page, PteFlags::RWX);
         }
     }
 
-    fn replicate(
-        &mut self,
-        pool: &Pool<'_, DirectMemory>,
-        tables: &Pool<'_, DirectMemory>,
-        gfn: Gfn,
-        on: NodeId,
-        tick: u16,
-        thresholds: &Thresholds,
-    ) -> Result<(), PlacementReason> {
-        let copy = pool.replica_to_fill(gfn).ok_or(PlacementReason::NoMemory)?;
-        self.pmap.replicate(pool, gfn, copy).map_err(|why| match why {
-            PmapError::Refused(Refused::NotWatched) => PlacementReason::WriteShared,
-            why => reason_of(&why),
-        })?;
-        let mapping = self.pmap.lookup(&DirectMemory, gfn).map_err(|why| reason_of(&why))?;
-        if let Some(master) = mapping.state.mfn() {
-            set_history(master, history_of(master).tried(tick, thresholds));
+    fn replicate(&mut self, way: &Way<'_>, gfn: Gfn) -> Result<(), PlacementReason> {
+        let Some((master, copy, is_first)) = self.pmap.replicate_quickly(&way.pages, gfn) else {
+            if let Some(page) = self.pmap.sole_page(&DirectMemory, gfn) {
+                set_history(page, history_of(page).tried(way.tick, way.thresholds));
+            }
+            return Err(self.why_not(gfn, way.to));
+        };
+        if is_first {
+            set_history(master, history_of(master).tried(way.tick, way.thresholds));
         }
-        let page = self.pmap.page_for(frames(), &mapping, on).ok_or(PlacementReason::Raced)?;
-        if let Some(table) = self.tables.get_mut(on.index())
-            && table.exchange(tables, gfn, page, PteFlags::RX, true).is_err()
+        if let Some(table) = self.tables.get_mut(way.to.index())
+            && table.exchange(&way.tables, gfn, copy, PteFlags::RX, true).is_err()
         {
             table.remove(&DirectMemory, gfn, 1);
         }

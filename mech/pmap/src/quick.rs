@@ -1,0 +1,147 @@
+//! What moving and copying pages costs most of, in a third of the instructions: for single pages that no device uses, as nearly
+//! all that move are. What these functions decline, the others of their names do, or refuse with a reason.
+//!
+//! Every change is the one that [`step`] makes: builds with assertions compare the two.
+
+use addr::{Gfn, MachineAddr, Mfn, NodeId};
+use frames::{DyingList, Frames, MachineMemory, Pool};
+
+use crate::pmap::slot_addr;
+use crate::slot::Slot;
+use crate::{Event, Pmap, step};
+
+/// Where a page's state is, and what it says.
+#[derive(Clone, Copy)]
+struct Place {
+    address: MachineAddr,
+    slot: Slot,
+}
+
+impl Pmap {
+    /// The state of `gfn`, if its block has a table.
+    #[inline(always)]
+    fn place_of<M: MachineMemory>(&self, memory: &M, gfn: Gfn) -> Option<Place> {
+        if !self.contains(gfn) {
+            return None;
+        }
+        let table = self.blocks.get(self.block_number(gfn))?.table()?;
+        let address = slot_addr(table, gfn.index_in_large());
+        Some(Place { address, slot: Slot::from_word(memory.read_u64(address)) })
+    }
+
+    #[inline(always)]
+    fn change_place<M: MachineMemory>(&mut self, memory: &M, gfn: Gfn, place: Place, event: Event, new: Slot) {
+        debug_assert_eq!(
+            place.slot.unpack().and_then(|old| step(old, event).ok()).map(|(new, _)| Slot::pack(new)),
+            Some(new)
+        );
+        memory.write_u64(place.address, new.word());
+        self.recent.forget(gfn);
+    }
+
+    /// The machine page behind `gfn`, if that is a single page of the VM's own that no device uses.
+    #[inline(always)]
+    #[must_use]
+    pub fn sole_page<M: MachineMemory>(&self, memory: &M, gfn: Gfn) -> Option<Mfn> {
+        let (page, _) = self.place_of(memory, gfn)?.slot.sole_page()?;
+        Some(page)
+    }
+
+    /// [`Pmap::watch`]: the page, or `None` with nothing changed.
+    #[inline(always)]
+    pub fn watch_quickly<M: MachineMemory>(&mut self, memory: &M, gfn: Gfn) -> Option<Mfn> {
+        let place = self.place_of(memory, gfn)?;
+        let (page, _) = place.slot.sole_page()?;
+        self.change_place(memory, gfn, place, Event::Watch, Slot::private(page, true));
+        Some(page)
+    }
+
+    /// [`Pmap::note_write`]: the page that may be written from now on, or `None` with nothing changed.
+    #[inline(always)]
+    pub fn note_write_quickly<M: MachineMemory>(&mut self, memory: &M, gfn: Gfn) -> Option<Mfn> {
+        let place = self.place_of(memory, gfn)?;
+        let (page, is_watched) = place.slot.sole_page()?;
+        if !is_watched {
+            return None;
+        }
+        self.change_place(memory, gfn, place, Event::Write, Slot::private(page, false));
+        Some(page)
+    }
+
+    /// [`Pmap::migrate`] to a page of the pool's first node, where it is not yet: where it was and where it is, or `None` with
+    /// nothing changed.
+    #[inline(always)]
+    pub fn migrate_quickly<M: MachineMemory>(
+        &mut self,
+        pool: &Pool<'_, M>,
+        gfn: Gfn,
+        dying: &mut DyingList,
+    ) -> Option<(Mfn, Mfn)> {
+        let place = self.place_of(pool.memory, gfn).filter(|_| pool.vm == self.vm())?;
+        let (from, _) = place.slot.sole_page().filter(|(_, is_watched)| *is_watched)?;
+        let was_on = pool.frames.map().node_of(from)?;
+        if pool.nodes.first() == Some(&was_on) {
+            return None;
+        }
+        let frame = pool.page_to_fill(gfn)?;
+        let (to, node) = (frame.mfn(), frame.node());
+        pool.memory.copy_page(from, to);
+        let _ = frame.settle();
+        self.change_place(pool.memory, gfn, place, Event::Migrate { to }, Slot::private(to, true));
+        self.counts.migrate(was_on, node);
+        // The new page is in place; a row that contradicts the old one is a bug that must not hide.
+        let dropped = pool.frames.drop_mapping(dying, from, 0, self.owner(gfn));
+        assert!(dropped == Ok(true), "the row of a mapped page names its guest page");
+        Some((from, to))
+    }
+
+    /// [`Pmap::replicate`] to a page that is taken from `pool`: the master, its copy and whether that is the first one, or `None`
+    /// with nothing changed.
+    #[inline(always)]
+    pub fn replicate_quickly<M: MachineMemory>(&mut self, pool: &Pool<'_, M>, gfn: Gfn) -> Option<(Mfn, Mfn, bool)> {
+        let place = self.place_of(pool.memory, gfn).filter(|_| pool.vm == self.vm())?;
+        let node = *pool.nodes.first()?;
+        let (master, nodes) = place.slot.replicable_page().filter(|_| node.0 < 8)?;
+        if nodes & 1 << node.0 != 0 || pool.frames.map().node_of(master) == Some(node) {
+            return None;
+        }
+        let copy = pool.replica_to_fill(gfn)?;
+        let page = copy.mfn();
+        let copy = match copy.copy_from(pool.memory, master) {
+            Ok(copy) => copy,
+            Err(copy) => {
+                pool.frames.free(copy);
+                return None;
+            }
+        };
+        if let Err((_, copy)) = pool.frames.attach_replica(master, copy, self.owner(gfn)) {
+            pool.frames.free(copy);
+            return None;
+        }
+        let new = Slot::replicated(master, nodes | 1 << node.0);
+        self.change_place(pool.memory, gfn, place, Event::Replicate { node }, new);
+        self.counts.replicate(node, nodes == 0);
+        Some((master, page, nodes == 0))
+    }
+
+    /// What [`Pmap::page_for`] says of a single page: its master or only page, and what harts of `node` should see. `None`
+    /// for what is no single page that is the VM's own.
+    #[inline(always)]
+    #[must_use]
+    pub fn own_page_for<M: MachineMemory>(
+        &self,
+        frames: &Frames,
+        memory: &M,
+        gfn: Gfn,
+        node: NodeId,
+    ) -> Option<(Mfn, Mfn, u8)> {
+        let slot = self.place_of(memory, gfn)?.slot;
+        if let Some((page, _)) = slot.sole_page() {
+            return Some((page, page, 0));
+        }
+        let (master, nodes) = slot.replicable_page()?;
+        let has_copy = node.0 < 8 && nodes & 1 << node.0 != 0;
+        let seen = if has_copy { frames.replica_on(master, node).unwrap_or(master) } else { master };
+        Some((master, seen, nodes))
+    }
+}
