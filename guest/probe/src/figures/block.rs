@@ -98,8 +98,17 @@ impl Disk {
         self.request(direction as u64, block, BLOCK_BYTES)
     }
 
+    /// Reads a block to where the caller wants it.
+    pub fn read_to(&mut self, address: u64, block: u64) -> Transfer {
+        self.request_at(address, Direction::Read as u64, block, BLOCK_BYTES)
+    }
+
     /// A command for the first bytes of a block.
     fn request(&mut self, command: u64, block: u64, bytes: u32) -> Transfer {
+        self.request_at(Self::data(), command, block, bytes)
+    }
+
+    fn request_at(&mut self, address: u64, command: u64, block: u64, bytes: u32) -> Transfer {
         let (header, status) = (layout::BUFFERS, layout::BUFFERS + 0x100);
         cpu::store(header, command);
         cpu::store(header + 8, block * u64::from(BLOCK_BYTES) / 512);
@@ -109,7 +118,7 @@ impl Disk {
             0,
             &[
                 virtio::Buffer { address: header, bytes: 16, writable: false },
-                virtio::Buffer { address: Self::data(), bytes, writable },
+                virtio::Buffer { address, bytes, writable },
                 virtio::Buffer { address: status, bytes: 1, writable: true },
             ],
         );

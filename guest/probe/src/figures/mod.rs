@@ -12,6 +12,7 @@ pub mod block;
 pub mod clock;
 mod messages;
 mod model;
+mod moves;
 mod places;
 mod sharing;
 mod work;
@@ -43,6 +44,12 @@ const FIGURES: &[(&str, Figure)] = &[
     ("places", places::places),
     ("places_of_one", places::of_one),
     ("places_of_readers", places::of_readers),
+    ("moves_migrate", moves::migrate),
+    ("moves_replicate", moves::replicate),
+    ("moves_share", moves::share),
+    ("adversary_ping_pong", moves::ping_pong),
+    ("adversary_phases", moves::phases),
+    ("adversary_rare_writer", moves::rare_writer),
     ("model_latency", model::latency),
     ("model_caches", model::caches),
     ("model_tlb", model::tlb),

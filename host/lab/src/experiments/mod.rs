@@ -4,13 +4,20 @@ mod bootscale;
 mod exits;
 mod machine;
 mod overhead;
+mod pagecost;
 mod sharing;
 
 use crate::plan::Experiment;
 
 /// All experiments, in the order of `mirrorball bench list`.
-pub const EXPERIMENTS: &[Experiment] =
-    &[machine::EXPERIMENT, exits::EXPERIMENT, overhead::EXPERIMENT, bootscale::EXPERIMENT, sharing::EXPERIMENT];
+pub const EXPERIMENTS: &[Experiment] = &[
+    machine::EXPERIMENT,
+    exits::EXPERIMENT,
+    overhead::EXPERIMENT,
+    bootscale::EXPERIMENT,
+    pagecost::EXPERIMENT,
+    sharing::EXPERIMENT,
+];
 
 #[cfg(test)]
 mod tests {

@@ -7,6 +7,7 @@ mod marks;
 mod progress;
 
 pub use kvm::settings as kvm_settings;
+pub use marks::Marks;
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
