@@ -247,13 +247,20 @@ impl GuestRam {
                 hart.kick();
             }
         }
-        // Not by asking for the frames again and again: that would move them there and back.
-        while !pending.is_complete(&self.tlb) {
-            core::hint::spin_loop();
-        }
-        match pending.redeem(&self.tlb) {
-            Ok(freeable) => _ = freeable.free_all(frames(), &DirectMemory),
-            Err(_) => log::error!("a shootdown of VM {:?} that had ended has not", self.vm),
+        let mut pending = pending;
+        loop {
+            // Not by asking for the frames again and again: that would move them there and back.
+            while !pending.is_complete(&self.tlb) {
+                core::hint::spin_loop();
+            }
+            // A hart that enters the guest in between counts again, until it has fenced.
+            match pending.redeem(&self.tlb) {
+                Ok(freeable) => {
+                    freeable.free_all(frames(), &DirectMemory);
+                    return;
+                }
+                Err(again) => pending = again,
+            }
         }
     }
 
