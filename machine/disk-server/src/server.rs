@@ -64,6 +64,7 @@ pub enum ServerError {
 /// A disk that is served. Dropping it ends that.
 #[derive(Debug)]
 pub struct DiskServer {
+    socket: PathBuf,
     is_over: Arc<AtomicBool>,
     thread: Option<JoinHandle<()>>,
 }
@@ -88,12 +89,14 @@ impl DiskServer {
         let ends = Arc::clone(&is_over);
         let body = move || on_end(run(&listener, image, disk, clock, &ends));
         let thread = thread::Builder::new().name("disk-server".into()).spawn(body).map_err(failed)?;
-        Ok(Self { is_over, thread: Some(thread) })
+        Ok(Self { socket: socket.to_owned(), is_over, thread: Some(thread) })
     }
 }
 
 impl Drop for DiskServer {
     fn drop(&mut self) {
+        // Nobody comes in any more, even where a process that is just being made has a copy of the listening socket.
+        let _ = std::fs::remove_file(&self.socket);
         // Read by the thread between two looks; nothing is ordered by it.
         self.is_over.store(true, Ordering::Relaxed);
         if let Some(thread) = self.thread.take() {
