@@ -3,13 +3,19 @@
 //! so it lives and dies by caches and TLBs.
 //!
 //! Each process simulates a circuit of its own.
+//!
+//! Workload `designs` is the same with threads: one loads all circuits and a library of cells, as a program does that reads
+//! them from a file; then each thread simulates circuits of its own, and all look cells up. So the memory of all is first
+//! touched by one.
 
 use alloc::vec;
 use alloc::vec::Vec;
 
-use crate::Size;
+use spin::Mutex;
+
 use crate::digest::Digest;
 use crate::random::Random;
+use crate::{Crew, Size};
 
 /// The end of a list.
 const NONE: u32 = u32::MAX;
@@ -30,6 +36,37 @@ pub fn run(size: Size, number: u64) -> u64 {
 /// The sum of all processes' results.
 pub const fn expected(size: Size) -> u64 {
     size.pick(0xa064_8531_bb87_1c1d, 0xc6a4_265e_c0d7_cccc)
+}
+
+/// Circuits of `designs`.
+const DESIGNS: u64 = 8;
+/// Words of the library of cells: 1 MiB.
+const CELLS: u32 = 1 << 18;
+
+/// Workload `designs`: simulates circuits that one thread has loaded, each on one of the threads. Calls `loaded` when all is
+/// loaded. The sum of all circuits' states.
+pub fn run_loaded(crew: &dyn Crew, size: Size, loaded: &dyn Fn()) -> u64 {
+    let library: Vec<u32> = {
+        let mut random = Random::new(77);
+        (0..CELLS).map(|_| random.below(SLOTS as u32 - 1)).collect()
+    };
+    let circuit = |number| Circuit { library: Some(&library), ..Circuit::random(size.pick(40_000, 400_000), number) };
+    let circuits: Vec<Mutex<Circuit<'_>>> = (0..DESIGNS).map(|number| Mutex::new(circuit(number))).collect();
+    let sum = Mutex::new(0_u64);
+    loaded();
+    crew.each(&|thread| {
+        for (number, circuit) in circuits.iter().enumerate().filter(|(number, _)| number % crew.threads() == thread) {
+            let state = circuit.lock().simulate(size.pick(1_500_000, 4_000_000), number as u64);
+            let mut sum = sum.lock();
+            *sum = sum.wrapping_add(state);
+        }
+    });
+    sum.into_inner()
+}
+
+/// What [`run_loaded`] must give.
+pub const fn expected_loaded(size: Size) -> u64 {
+    size.pick(0x0af5_14b3_b3f1_e3cb, 0x2609_10b5_3935_2c3d)
 }
 
 /// A gate with two inputs: a cache line of its own, as the records of real simulators are at least.
@@ -61,7 +98,9 @@ struct Event {
     next: u32,
 }
 
-struct Circuit {
+struct Circuit<'a> {
+    /// Delays of cells, which all circuits look up.
+    library: Option<&'a [u32]>,
     gates: Vec<Gate>,
     wires: Vec<Wire>,
     events: Vec<Event>,
@@ -70,7 +109,7 @@ struct Circuit {
     now: u64,
 }
 
-impl Circuit {
+impl Circuit<'_> {
     fn random(count: u32, seed: u64) -> Self {
         let mut random = Random::new(seed ^ 0x5bd1_e995);
         let gate = |random: &mut Random| Gate {
@@ -95,7 +134,7 @@ impl Circuit {
             wires[place as usize] = Wire { gate: gate as u32, next: gates[driver].fanout };
             gates[driver].fanout = place;
         }
-        Self { gates, wires, events: Vec::new(), free: NONE, wheel: [NONE; SLOTS], now: 0 }
+        Self { library: None, gates, wires, events: Vec::new(), free: NONE, wheel: [NONE; SLOTS], now: 0 }
     }
 
     /// Looks at `count` events, and gives the circuit's state.
@@ -139,7 +178,12 @@ impl Circuit {
         gate.output = !gate.output;
         gate.toggles += 1;
         gate.last_change = now;
-        let (mut wire, delay) = (gate.fanout, u64::from(gate.delay));
+        let (mut wire, mut delay) = (gate.fanout, u64::from(gate.delay));
+        if let Some(library) = self.library {
+            // Which cell it is depends on the gate and its neighbours: nearly any of the library's.
+            let cell = number.wrapping_mul(0x9e37_79b1) ^ gate.inputs[0].wrapping_mul(0x85eb_ca6b);
+            delay = 1 + (delay + u64::from(library[(cell % CELLS) as usize])) % (SLOTS as u64 - 1);
+        }
         let slot = ((now + delay) % SLOTS as u64) as usize;
         while wire != NONE {
             let Wire { gate, next } = self.wires[wire as usize];
@@ -185,6 +229,16 @@ mod tests {
         for size in [Size::Small, Size::Full] {
             let sum = (0..processes(size)).fold(0_u64, |sum, number| sum.wrapping_add(run(size, number)));
             assert_eq!(sum, expected(size), "{size:?}");
+        }
+    }
+
+    #[test]
+    fn designs_have_the_known_results_however_many_threads_there_are() {
+        use crate::crew::tests::HostCrew;
+        for (size, threads) in [(Size::Small, 3), (Size::Small, 1), (Size::Full, 8)] {
+            let loaded = core::cell::Cell::new(0);
+            let sum = run_loaded(&HostCrew(threads), size, &|| loaded.set(loaded.get() + 1));
+            assert_eq!((sum, loaded.get()), (expected_loaded(size), 1), "{size:?} {sum:#x}");
         }
     }
 

@@ -1,4 +1,7 @@
 //! Workload `raytrace`: threads trace rays through one scene that all only read; each takes the next tile of the image.
+//!
+//! Workload `shadows` lights a larger scene by the sky: from what each pixel shows, rays go in all directions. They meet
+//! anything, so caches help little; nearly all is reading.
 
 mod scene;
 mod vector;
@@ -7,6 +10,7 @@ use alloc::vec::Vec;
 use core::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
 
 use crate::digest::Digest;
+use crate::random::Random;
 use crate::{Crew, Size};
 use scene::Scene;
 use vector::Vector;
@@ -32,7 +36,48 @@ pub const fn expected(size: Size) -> u64 {
     size.pick(0x9932_9b1a_f4ec_f07e, 0x5b7b_8441_dd10_e3d5)
 }
 
-fn render(crew: &dyn Crew, scene: &Scene, (width, height): (usize, usize)) -> Vec<u32> {
+/// Rays to the sky for each pixel of `shadows`.
+const SKY: u32 = 12;
+
+/// Workload `shadows`: all pixels' brightness in one number. Calls `loaded` when the scene is there.
+pub fn run_lit(crew: &dyn Crew, size: Size, loaded: &dyn Fn()) -> u64 {
+    let scene = Scene::random(size.pick(300_000, 600_000), 5);
+    loaded();
+    let image = paint(crew, size.pick((320, 240), (512, 384)), &|at, shape| sky(&scene, at, shape));
+    let mut digest = Digest::default();
+    image.iter().for_each(|pixel| digest.add(u64::from(*pixel)));
+    digest.value()
+}
+
+/// The result that it must have.
+pub const fn expected_lit(size: Size) -> u64 {
+    size.pick(0x336f_6a0d_1b56_1df8, 0xac89_a152_939b_21da)
+}
+
+/// How many of the rays from what a pixel shows reach the sky.
+fn sky(scene: &Scene, at: (usize, usize), shape: (usize, usize)) -> u32 {
+    let along = through_pixel(at, shape);
+    let Some(hit) = scene.nearest(Vector::ZERO, along) else { return SKY + 1 };
+    let place = along.times(hit.distance);
+    let normal = (place - hit.sphere.centre).times(1.0 / hit.sphere.radius);
+    let start = place + normal.times(STEP);
+    let mut random = Random::new((at.1 * shape.0 + at.0) as u64);
+    let mut one = || 2.0 * random.unit() - 1.0;
+    let directions = core::iter::repeat_with(|| Vector::new(one(), one(), one()).unit());
+    let seen = |ray: Vector| !scene.is_hidden(start, if ray.dot(normal) < 0.0 { ray.times(-1.0) } else { ray });
+    directions.take(SKY as usize).map(|ray| u32::from(seen(ray))).sum()
+}
+
+fn render(crew: &dyn Crew, scene: &Scene, shape: (usize, usize)) -> Vec<u32> {
+    paint(crew, shape, &|at, shape| packed(trace(scene, Vector::ZERO, through_pixel(at, shape), DEPTH)))
+}
+
+/// An image of which `pixel` tells each pixel; threads take tile after tile.
+fn paint(
+    crew: &dyn Crew,
+    (width, height): (usize, usize),
+    pixel: &(dyn Fn((usize, usize), (usize, usize)) -> u32 + Sync),
+) -> Vec<u32> {
     let image: Vec<AtomicU32> = (0..width * height).map(|_| AtomicU32::new(0)).collect();
     let (columns, rows) = (width.div_ceil(TILE), height.div_ceil(TILE));
     let next = AtomicUsize::new(0);
@@ -46,8 +91,7 @@ fn render(crew: &dyn Crew, scene: &Scene, (width, height): (usize, usize)) -> Ve
             let (left, top) = (tile % columns * TILE, tile / columns * TILE);
             for y in top..(top + TILE).min(height) {
                 for x in left..(left + TILE).min(width) {
-                    let colour = trace(scene, Vector::ZERO, through_pixel((x, y), (width, height)), DEPTH);
-                    image[y * width + x].store(packed(colour), Ordering::Relaxed);
+                    image[y * width + x].store(pixel((x, y), (width, height)), Ordering::Relaxed);
                 }
             }
         }
@@ -98,6 +142,15 @@ mod tests {
             assert_eq!(run(&HostCrew(3), size), expected(size), "{size:?}");
         }
         assert_eq!(run(&HostCrew(1), Size::Small), expected(Size::Small));
+    }
+
+    #[test]
+    fn shadows_have_the_known_results() {
+        for (size, threads) in [(Size::Small, 3), (Size::Small, 1), (Size::Full, 8)] {
+            let loaded = core::cell::Cell::new(0);
+            let result = run_lit(&HostCrew(threads), size, &|| loaded.set(loaded.get() + 1));
+            assert_eq!((result, loaded.get()), (expected_lit(size), 1), "{size:?} {result:#x}");
+        }
     }
 
     #[test]

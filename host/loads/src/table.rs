@@ -46,6 +46,20 @@ pub const LOADS: &[Load] = &[
         (USUAL_MIB, USUAL_MIB),
         &[],
     ),
+    load(
+        "designs",
+        "gate-level simulations by threads of one program, whose first thread has loaded all of them",
+        None,
+        (USUAL_MIB, USUAL_MIB),
+        &["simulate"],
+    ),
+    load(
+        "shadows",
+        "threads light a scene that one of them has made by rays in all directions",
+        None,
+        (USUAL_MIB, USUAL_MIB),
+        &["light"],
+    ),
     load("raytrace", "threads trace rays through one scene that all read", None, (USUAL_MIB, USUAL_MIB), &[]),
     load("radix", "the parallel radix sort of SPLASH-2", None, (USUAL_MIB, USUAL_MIB), &[]),
     load(

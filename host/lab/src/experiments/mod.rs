@@ -2,6 +2,7 @@
 
 mod bootscale;
 mod exits;
+mod locality;
 mod machine;
 mod overhead;
 mod pagecost;
@@ -13,6 +14,7 @@ use crate::plan::Experiment;
 pub const EXPERIMENTS: &[Experiment] = &[
     machine::EXPERIMENT,
     exits::EXPERIMENT,
+    locality::EXPERIMENT,
     overhead::EXPERIMENT,
     bootscale::EXPERIMENT,
     pagecost::EXPERIMENT,

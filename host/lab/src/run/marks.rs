@@ -41,6 +41,9 @@ struct ModeLine {
     time_ps: u64,
     #[serde(default)]
     stall_ps: BTreeMap<String, u64>,
+    /// How many stalls there were.
+    #[serde(default)]
+    stalls: BTreeMap<String, u64>,
     #[serde(default)]
     walk_reads: u64,
 }
@@ -51,13 +54,15 @@ struct Counters {
     instructions: u64,
     time_ps: u64,
     stall_ps: [u64; STALLS],
+    stalls: [u64; STALLS],
     walk_reads: u64,
 }
 
 impl From<&ModeLine> for Counters {
     fn from(line: &ModeLine) -> Self {
-        let stall_ps = Stall::ALL.map(|stall| line.stall_ps.get(stall.name()).copied().unwrap_or(0));
-        Self { instructions: line.instructions, time_ps: line.time_ps, stall_ps, walk_reads: line.walk_reads }
+        let by_kind = |map: &BTreeMap<String, u64>| Stall::ALL.map(|kind| map.get(kind.name()).copied().unwrap_or(0));
+        let (stall_ps, stalls) = (by_kind(&line.stall_ps), by_kind(&line.stalls));
+        Self { instructions: line.instructions, time_ps: line.time_ps, stall_ps, stalls, walk_reads: line.walk_reads }
     }
 }
 
@@ -129,6 +134,12 @@ impl Marks {
         let all = owners.all();
         for stall in Stall::ALL {
             values.push(time(&format!("stall_{}", stall.name()), all.stall_ps[stall as usize]));
+        }
+        // Of the misses of programs and their kernel, those that their own nodes' memory served.
+        let misses = |kind: Stall| owners.user.stalls[kind as usize] + owners.kernel.stalls[kind as usize];
+        let (local, remote) = (misses(Stall::Local), misses(Stall::Remote));
+        if local + remote != 0 {
+            values.push(value("local_share", 100.0 * ratio(local, local + remote), "%"));
         }
         values.push(value("walk_reads", ratio(all.walk_reads, 1), "reads"));
         values.push(value("instructions", ratio(all.instructions, 1), "instructions"));
@@ -202,12 +213,15 @@ impl Owners {
 
 impl Counters {
     fn since(self, before: Self) -> Self {
-        let mut stall_ps = self.stall_ps;
-        stall_ps.iter_mut().zip(before.stall_ps).for_each(|(now, before)| *now = now.saturating_sub(before));
+        let since = |now: [u64; STALLS], before: [u64; STALLS]| {
+            core::array::from_fn(|kind| now[kind].saturating_sub(before[kind]))
+        };
+        let (stall_ps, stalls) = (since(self.stall_ps, before.stall_ps), since(self.stalls, before.stalls));
         Self {
             instructions: self.instructions.saturating_sub(before.instructions),
             time_ps: self.time_ps.saturating_sub(before.time_ps),
             stall_ps,
+            stalls,
             walk_reads: self.walk_reads.saturating_sub(before.walk_reads),
         }
     }
@@ -216,6 +230,7 @@ impl Counters {
         self.instructions += other.instructions;
         self.time_ps += other.time_ps;
         self.stall_ps.iter_mut().zip(other.stall_ps).for_each(|(sum, more)| *sum += more);
+        self.stalls.iter_mut().zip(other.stalls).for_each(|(sum, more)| *sum += more);
         self.walk_reads += other.walk_reads;
     }
 }

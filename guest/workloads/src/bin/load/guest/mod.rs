@@ -51,12 +51,23 @@ fn run(name: &str, size: Option<&str>, threads: Option<&str>) -> Outcome {
         "compute" => checked(compute::run(&crew, size), compute::expected(size)),
         "radix" => checked(radix::run(&crew, size), radix::expected(size)),
         "raytrace" => checked(raytrace::run(&crew, size), raytrace::expected(size)),
+        "shadows" => checked(part_of(&|loaded| raytrace::run_lit(&crew, size, loaded)), raytrace::expected_lit(size)),
+        "designs" => {
+            checked(part_of(&|loaded| engineering::run_loaded(&crew, size, loaded)), engineering::expected_loaded(size))
+        }
         "engineering" => checked(run_processes(size)?, engineering::expected(size)),
         "web" => checked(web::run(&crew, size, &linux::connect)?, web::expected(size)),
         "faults" => faults::run(size),
         "syscalls" => syscalls::run(size),
-        _ => Err("no such workload: compute, engineering, raytrace, radix, web, faults, syscalls"),
+        _ => Err("no such workload: compute, engineering, designs, raytrace, shadows, radix, web, faults, syscalls"),
     }
+}
+
+/// Work whose one part begins when it says so.
+fn part_of(work: &dyn Fn(&dyn Fn()) -> u64) -> u64 {
+    let result = work(&linux::mark::<{ marks::part_begins(0) }>);
+    linux::mark::<{ marks::part_ends(0) }>();
+    result
 }
 
 fn checked(result: u64, expected: u64) -> Outcome {
