@@ -45,8 +45,6 @@ const IDLE_HZ: u64 = 10;
 const INTERVAL_HZ: u64 = 10;
 /// How long a page is watched, in fractions of a second.
 const WATCH_HZ: u64 = 100;
-/// How long a VM's pages stay after a vCPU went to another node, in fractions of a second: an interval of the counters.
-const SETTLE_HZ: u64 = INTERVAL_HZ;
 /// Hot pages taken from the device at a look.
 const REPORTS: usize = 128;
 /// How pages are judged here.
@@ -139,10 +137,10 @@ const fn switches(placement: Placement) -> Switches {
     }
 }
 
-/// Has a vCPU of the VM changed nodes so lately that its misses tell of where it was?
-fn is_unsettled(vm: &Vm, now: u64) -> bool {
+/// Has a vCPU of the VM changed nodes so lately, within an interval of what counts, that its counts tell of where it was?
+fn is_unsettled(vm: &Vm, now: u64, intervals_hz: u64) -> bool {
     let changed = vm.node_change_at();
-    changed != 0 && now.saturating_sub(changed) < capabilities().timebase_hz / SETTLE_HZ
+    changed != 0 && now.saturating_sub(changed) < capabilities().timebase_hz / intervals_hz
 }
 
 /// The counters' nodes as everybody else numbers them.
@@ -340,7 +338,7 @@ impl Locality {
             backing: located.backing,
             writes: Writes::Unknown,
             is_pinned: located.is_pinned,
-            is_unsettled: is_unsettled(vm, now),
+            is_unsettled: is_unsettled(vm, now, INTERVAL_HZ),
             history: located.history,
             may_retry: budget(&mut self.budgets, vm, self.tick).allows(self.tick, &THRESHOLDS),
         };

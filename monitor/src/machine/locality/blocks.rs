@@ -85,7 +85,7 @@ impl Locality {
             home,
             misses: self.misses_on(counters, block.page, PAGES_PER_LARGE),
             is_pinned: found.is_pinned,
-            is_unsettled: is_unsettled(vm, now),
+            is_unsettled: is_unsettled(vm, now, INTERVAL_HZ),
             history: found.history,
             may_retry: budget(&mut self.budgets, vm, self.tick).allows(self.tick, &THRESHOLDS),
         };

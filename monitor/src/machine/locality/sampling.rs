@@ -7,7 +7,7 @@
 //! the samples do.
 
 use super::{
-    BUSY_HZ, Guests, Locality,
+    BUSY_HZ, Guests, IDLE_HZ, Locality,
     batches::{Batches, Kind},
     is_unsettled, stays, told,
 };
@@ -109,7 +109,7 @@ impl Locality {
         self.sampling.follow(&guests);
         if guests.0.is_empty() {
             self.forget();
-            return LOOKS_HZ;
+            return IDLE_HZ;
         }
         self.tell_news(&guests);
         self.end_watches(now);
@@ -167,7 +167,7 @@ impl Locality {
                 backing: found.backing,
                 writes: Writes::Unknown,
                 is_pinned: found.is_pinned,
-                is_unsettled: is_unsettled(vm, now),
+                is_unsettled: is_unsettled(vm, now, ROUNDS_HZ),
                 history: found.history,
                 may_retry: true,
             };
@@ -221,7 +221,7 @@ impl Locality {
             home,
             misses: sample.seen,
             is_pinned: found.is_pinned,
-            is_unsettled: is_unsettled(vm, now),
+            is_unsettled: is_unsettled(vm, now, ROUNDS_HZ),
             history: found.history,
             may_retry: true,
         };

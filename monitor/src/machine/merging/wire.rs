@@ -21,7 +21,8 @@ static SENT: Mutex<Sent> = Mutex::new(Sent::new());
 /// When the next round begins.
 static ROUND_AT: AtomicU64 = AtomicU64::new(u64::MAX);
 
-/// A VM sends pages of its memory, whole or in parts. One that is alone on its machine sends them to nobody who has them; a hint that comes at the wrong moment is lost.
+/// A VM sends pages of its memory, whole or in parts. One that is alone on its machine sends them to nobody who has them; a
+/// hint that comes at the wrong moment is lost.
 pub fn sent(vm: VmId, first: Gfn, pages: u64) {
     if !HAS_COMPANY.load(Ordering::Relaxed) {
         return;
