@@ -2,7 +2,7 @@
 
 mod fake;
 
-use std::io::Write;
+use std::io::{BufRead, BufReader, Read, Write};
 use std::path::Path;
 use std::process::{Command, Output, Stdio};
 
@@ -130,7 +130,11 @@ fn events_are_filtered_and_counted() {
 fn following_events_ends_with_the_machine() {
     let mut fixture = Fixture::new();
     let child = fixture.command(&["events", "--follow"]).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn();
-    let child = child.expect("the binary is built");
+    let mut child = child.expect("the binary is built");
+    // Told once what is kept has come, so it is connected: one that is not would be refused below.
+    let mut out = BufReader::new(child.stdout.take().expect("it is a pipe"));
+    let mut told = String::new();
+    out.read_line(&mut told).expect("it is text");
     assert_eq!(fixture.run(&["pause", "build-1"]).out(), "VM build-1 paused\n");
     // As the supervisor's process would: it goes when the monitor has.
     let machine = fixture.machine.take().expect("it runs");
@@ -138,9 +142,10 @@ fn following_events_ends_with_the_machine() {
     let shutdown = fixture.run(&["shutdown"]);
     assert_eq!((shutdown.status(), shutdown.out().as_str()), (0, "machine demo is off\n"), "{}", shutdown.err());
     end.join().expect("it ends");
+    out.read_to_string(&mut told).expect("it is text");
     let done = Done(child.wait_with_output().expect("it ends"));
     assert_eq!(done.status(), 0, "{}", done.err());
-    assert!(done.out().contains("machine booted"), "{}", done.out());
+    assert!(told.contains("machine booted"), "{told}");
 }
 
 #[test]

@@ -150,7 +150,7 @@ fn turn(hart: &Hart, local: &mut HartLocal, entity: sched::Entity, waiting: Wait
     local.tools.arm(slice_end.min(waiting.deadline).min(crate::machine::duties::next_tick(hart, true)));
     let vcpu = &mut local.vcpus[at];
     hart.counters.running.store(entity.label(), Ordering::Relaxed);
-    vcpu.begin_turn(begin, is_shared || crate::machine::duties::wants_rest(hart), hart.node);
+    vcpu.begin_turn(begin, is_shared, crate::machine::duties::wants_rest(hart), hart.node);
     let next = vcpu.run(hart, &mut local.tools);
     let end = csr::time::read();
     hart.counters.running.store(u32::MAX, Ordering::Relaxed);

@@ -241,7 +241,7 @@ fn virtual_instruction(vcpu: &mut Vcpu) -> Next {
     if instruction == decode::WRS_NTO {
         // The guest waits for a lock whose holder may be waiting for this hart.
         vcpu.context.pc += 4;
-        return Next::Yield;
+        return if vcpu.yields() { Next::Yield } else { Next::Resume };
     }
     if let Some(access) = CsrAccess::decode(instruction)
         && vcpu.emulate_csr(access)

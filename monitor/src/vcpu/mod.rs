@@ -73,6 +73,8 @@ pub struct Vcpu {
     pub steal_record: Option<GuestPhysAddr>,
     /// It has taken memory that was zeroed ahead, which is not made up for yet.
     owes_rest: bool,
+    /// Nobody else wants to run on its hart in this turn.
+    is_alone: bool,
     /// What others see.
     pub shared: SharedVcpu,
     /// Its VM.
@@ -115,6 +117,7 @@ impl Vcpu {
             wake_at: u64::MAX,
             steal_record: None,
             owes_rest: false,
+            is_alone: false,
             shared,
             vm,
             tlb: TlbContext::new(),
@@ -249,13 +252,14 @@ impl Vcpu {
         self.shared.set_loaded(false);
     }
 
-    /// The turn begins. `wants_rest`: somebody else wants the hart, or background work does, so WFI has to give it away.
-    pub fn begin_turn(&mut self, now: u64, wants_rest: bool, node: NodeId) {
+    /// The turn begins. WFI has to give the hart away if others share it or if background work waits for its rest.
+    pub fn begin_turn(&mut self, now: u64, is_shared: bool, wants_rest: bool, node: NodeId) {
         let waited = now.saturating_sub(self.runnable_since);
         add(&self.shared.counters.wait_ticks, waited);
         self.shared.set_in_turn(true);
         self.owes_rest = self.owes_rest && memory::frames().wants_zeroing(node);
-        if wants_rest || self.owes_rest {
+        self.is_alone = !is_shared;
+        if is_shared || wants_rest || self.owes_rest {
             self.context.hstatus |= hstatus::VTW;
         } else {
             self.context.hstatus &= !hstatus::VTW;
@@ -270,6 +274,15 @@ impl Vcpu {
     pub fn leave_when_waiting(&mut self) {
         self.owes_rest = true;
         self.context.hstatus |= hstatus::VTW;
+    }
+
+    /// It waits for a lock: does somebody else want the hart? If not, it is left alone for the rest of the turn, for waiting
+    /// for a lock is no rest, and each look at one would be an exit.
+    pub fn yields(&mut self) -> bool {
+        if self.is_alone {
+            self.context.hstatus &= !hstatus::VTW;
+        }
+        !self.is_alone
     }
 
     /// The turn is over.

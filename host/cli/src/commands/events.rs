@@ -2,7 +2,7 @@
 
 use std::collections::VecDeque;
 
-use control::{EventBatch, StreamData};
+use control::{ControlError, EventBatch, StreamData};
 use machine::ClientError;
 
 use super::Context;
@@ -32,7 +32,10 @@ pub fn run(context: &Context, args: &Events) -> Result<(), Failure> {
     if !args.follow {
         return Ok(());
     }
-    let stream = client.follow_events(next)?;
+    let stream = match client.follow_events(next) {
+        Ok(stream) => stream,
+        Err(error) => return end(context, error),
+    };
     loop {
         match stream.recv() {
             Ok(StreamData::Events(batch)) => {
@@ -46,10 +49,12 @@ pub fn run(context: &Context, args: &Events) -> Result<(), Failure> {
     }
 }
 
-/// That the machine is switched off is how following ends.
+/// That the machine is switched off is how following ends, also when it does so before the stream is open.
 fn end(context: &Context, error: ClientError) -> Result<(), Failure> {
     match error {
-        ClientError::StreamEnded(_) | ClientError::Disconnected { .. } => {
+        ClientError::StreamEnded(_)
+        | ClientError::Disconnected { .. }
+        | ClientError::Refused(ControlError::ShuttingDown) => {
             context.say(&format!("mirrorball: {error}"));
             Ok(())
         }
