@@ -9,7 +9,7 @@ use core::fmt;
 
 use addr::{BASE_PAGE, MachineAddr};
 use intc::{MmioRegion, Registers};
-use model_file::{HEADER_BYTES, Header, LayoutError, MAX_NODES, Node, Request, at};
+use model_file::{HEADER_BYTES, Header, HotPage, LayoutError, MAX_NODES, Node, Request, at};
 
 use crate::discover::Place;
 
@@ -22,9 +22,12 @@ pub struct MissCounters<R: Registers = MmioRegion> {
     memory: R,
     header: Header,
     place: Place,
-    /// Pages that are counted, and where their counters begin.
+    /// Pages that are counted, for how many nodes, and where their counters begin.
     pages: u64,
+    node_count: usize,
     first_counter: usize,
+    /// Where the queue ends.
+    queue_end: usize,
     /// Running index of the next queue entry to take.
     next: u64,
 }
@@ -78,8 +81,9 @@ impl<R: Registers> MissCounters<R> {
         let header = Header::decode(&start, memory.bytes() as u64).map_err(CountersError::Layout)?;
         let first_counter = header.misses_at(0, 0).and_then(|at| usize::try_from(at).ok());
         let first_counter = first_counter.ok_or(CountersError::TooSmall { bytes: memory.bytes() })?;
-        let pages = header.pages();
-        let mut counters = Self { memory, header, place, pages, first_counter, next: 0 };
+        let (pages, node_count) = (header.pages(), header.nodes().len());
+        let queue_end = header.queue_at(header.queue() - 1) as usize + HotPage::BYTES;
+        let mut counters = Self { memory, header, place, pages, node_count, first_counter, queue_end, next: 0 };
         counters.next = counters.word(at::PRODUCER);
         counters.store(at::CONSUMER, counters.next);
         Ok(counters)
@@ -109,24 +113,35 @@ impl<R: Registers> MissCounters<R> {
         self.word(at::IS_ON) == 1
     }
 
-    /// Misses of each node on the `pages` pages from `first` on together; `None` if they are not all counted. Nodes that do
-    /// not exist have 0.
-    #[must_use]
-    pub fn misses(&self, first: MachineAddr, pages: u64) -> Option<[u32; MAX_NODES]> {
-        let page = first.raw().checked_sub(self.header.ram_base())? / BASE_PAGE;
-        if pages == 0 || page.checked_add(pages)? > self.pages {
-            return None;
+    /// [`MissCounters::add_misses`] of one page, for whoever asks about many.
+    #[inline(always)]
+    pub fn add_misses_of(&self, page: MachineAddr, sums: &mut [u32; MAX_NODES]) {
+        let page = page.raw().wrapping_sub(self.header.ram_base()) / BASE_PAGE;
+        if page < self.pages {
+            let first = self.first_counter + page as usize * self.node_count * 4;
+            for (sum, at) in sums.iter_mut().zip((first..).step_by(4)).take(self.node_count) {
+                *sum = sum.saturating_add(self.memory.read(at));
+            }
         }
-        let mut misses = [0_u32; MAX_NODES];
+    }
+
+    /// Adds the misses of each node on the `pages` pages from `first` on to `sums`, which says by node of the device; `false`
+    /// with nothing added if they are not all counted.
+    #[inline]
+    pub fn add_misses(&self, first: MachineAddr, pages: u64, sums: &mut [u32; MAX_NODES]) -> bool {
+        let page = first.raw().wrapping_sub(self.header.ram_base()) / BASE_PAGE;
+        if page.checked_add(pages).is_none_or(|end| end > self.pages) {
+            return false;
+        }
         // Those of a page lie side by side, and so do pages; the header has been checked, so all are inside.
-        let mut at = self.first_counter + page as usize * self.header.nodes().len() * 4;
+        let mut at = self.first_counter + page as usize * self.node_count * 4;
         for _ in 0..pages {
-            for sum in misses.iter_mut().take(self.header.nodes().len()) {
+            for sum in sums.iter_mut().take(self.node_count) {
                 *sum = sum.saturating_add(self.memory.read(at));
                 at += 4;
             }
         }
-        Some(misses)
+        true
     }
 
     /// Takes the next hot pages from the queue, as many as `to` has room for; returns how many. Entries that were overwritten
@@ -141,14 +156,19 @@ impl<R: Registers> MissCounters<R> {
             self.next = produced.wrapping_sub(self.header.queue().min(produced));
         }
         let mut taken = 0;
+        let mut at = self.header.queue_at(self.next) as usize;
         while self.next != produced
             && let Some(free) = to.get_mut(taken)
         {
-            if let Some(page) = self.entry(self.next) {
+            if let Some(page) = self.entry(at) {
                 *free = page;
                 taken += 1;
             }
             self.next = self.next.wrapping_add(1);
+            at += HotPage::BYTES;
+            if at == self.queue_end {
+                at = self.header.queue_at(0) as usize;
+            }
         }
         self.store(at::CONSUMER, self.next);
         taken
@@ -164,13 +184,13 @@ impl<R: Registers> MissCounters<R> {
         self.store(at::REQUEST, Request::ResetPages as u64);
     }
 
-    fn entry(&self, index: u64) -> Option<MissedPage> {
-        let at = self.header.queue_at(index) as usize;
+    /// The entry at this offset. Of the node's number the low half will do: there are eight at most.
+    #[inline]
+    fn entry(&self, at: usize) -> Option<MissedPage> {
         // Written before the index that leads here, and not again before it is passed: each half is read once.
-        let word = |at: usize| u64::from(self.memory.read(at + 4)) << 32 | u64::from(self.memory.read(at));
-        let (page, node) = (word(at), word(at + 8));
-        let by = usize::try_from(node).ok().filter(|by| *by < self.header.nodes().len())?;
-        if page >= self.pages {
+        let page = u64::from(self.memory.read(at + 4)) << 32 | u64::from(self.memory.read(at));
+        let by = self.memory.read(at + 8) as usize;
+        if page >= self.pages || by >= self.node_count {
             return None;
         }
         Some(MissedPage { page: MachineAddr::new(self.header.ram_base() + page * BASE_PAGE), by })

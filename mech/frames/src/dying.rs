@@ -1,11 +1,14 @@
 //! Frames between their last table and the allocator.
 
-use addr::Mfn;
+use addr::{Mfn, NodeId};
 use alloc::vec::Vec;
 use tlb::{CpuSet, ShootdownToken, ShootdownTracker};
 
 use crate::buddy::NIL;
 use crate::{Frames, MachineMemory, MemMapEntry, PageState};
+
+/// log2 of the pages of a run that are given back as one block, at most: others wait for the lock meanwhile.
+const MOST_ORDER: u32 = 6;
 
 /// Frames that no table names any more but some TLB may still know: linked through their rows, so any number of them
 /// takes no memory. And references to shared pages, which keep those until the same shootdown has ended: whoever has
@@ -101,16 +104,45 @@ impl DyingList {
         (self.head != NIL).then_some(Mfn::new(self.head))
     }
 
-    pub(crate) fn pop(&mut self, frames: &Frames) -> Option<(Mfn, u8)> {
+    /// The next block; only if it is of this node, should it be one.
+    #[inline(always)]
+    pub(crate) fn pop(&mut self, frames: &Frames, of: Option<NodeId>) -> Option<(Mfn, u8)> {
         if self.head == NIL {
             return None;
         }
         let mfn = Mfn::new(self.head);
         let entry = frames.map().known(mfn);
+        if of.is_some_and(|node| node != entry.node()) {
+            return None;
+        }
         assert!(entry.state() == PageState::Dying, "{mfn:?} is given back, but is {:?}", entry.state());
         self.head = entry.next();
         self.pages -= 1 << entry.order();
         Some((mfn, entry.order()))
+    }
+
+    /// `page` was the next one: takes those behind it, too, that make a naturally aligned block of single pages with it, and
+    /// returns that. Pages that were taken one after another often go so, and a block is given back as fast as a page.
+    pub(crate) fn pop_block(&mut self, frames: &Frames, page: Mfn) -> (Mfn, u8) {
+        // Last in, first out: a run comes with its last page first, and is the second half of its block.
+        let end = page.raw() + 1;
+        let most = 1 << end.trailing_zeros().min(MOST_ORDER);
+        let rows = frames.map().rows(Mfn::new(end - most), most).unwrap_or_default();
+        let (mut next, mut len) = (self.head, 1);
+        let mut block = (next, len);
+        for entry in rows.iter().rev().skip(1) {
+            if next != end - 1 - len || !entry.is(PageState::Dying, 0) {
+                break;
+            }
+            (next, len) = (entry.next(), len + 1);
+            if len.is_power_of_two() {
+                block = (next, len);
+            }
+        }
+        let (next, len) = block;
+        self.head = next;
+        self.pages -= len - 1;
+        (Mfn::new(end - len), len.ilog2() as u8)
     }
 }
 
@@ -192,7 +224,7 @@ impl FreeableList {
         if let Some((mfn, back)) = self.0.references.pop() {
             return Some(u64::from(frames.detach_shared(memory, mfn, back)));
         }
-        let (mfn, order) = self.0.pop(frames)?;
+        let (mfn, order) = self.0.pop(frames, None)?;
         frames.put(mfn, order);
         Some(1 << order)
     }

@@ -90,6 +90,8 @@ pub struct PageInfo {
     pub spu: SpuId,
     /// How often a better place was tried for it lately ([`MemMapEntry::history`]).
     pub moves: u8,
+    /// The tick that they count from.
+    pub tick: u16,
 }
 
 /// One row: 24 bytes per machine page.
@@ -283,6 +285,7 @@ impl MemMapEntry {
     }
 
     /// The row read out, for the page `index` pages into its block.
+    #[inline]
     pub(crate) fn info(&self, index: u64) -> PageInfo {
         let meta = self.meta.load(Relaxed);
         let state = state_of(meta);
@@ -298,6 +301,7 @@ impl MemMapEntry {
             references: if counts { self.references().0 } else { 0 },
             spu: SpuId((meta >> SPU_SHIFT) as u16),
             moves: (meta >> MOVES_SHIFT) as u8,
+            tick: (meta >> TICK_SHIFT) as u16,
         }
     }
 }

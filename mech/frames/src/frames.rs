@@ -159,7 +159,14 @@ impl Frames {
         Some(frame)
     }
 
-    /// The same with zeroed contents: from the pages zeroed ahead if there are any, else zeroed here.
+    /// [`Frames::alloc`] of a single page, for whoever takes many.
+    #[inline(always)]
+    pub fn alloc_page(&self, node: NodeId, to: PageUse) -> Option<Frame<Dirty>> {
+        let (frame, _) = self.take(node, 0, to, false)?;
+        Some(frame)
+    }
+
+    /// [`Frames::alloc`] with zeroed contents: from the pages zeroed ahead if there are any, else zeroed here.
     #[inline(always)]
     pub fn alloc_zeroed<M: MachineMemory>(
         &self,
@@ -206,11 +213,29 @@ impl Frames {
         if !entry.is(PageState::Private, order) {
             return self.leave_shared(dying, entry, mfn, owner);
         }
-        if Some(entry.back()) != pack_owner(owner) {
-            return Err(FrameError::NotMapped { mfn, owner });
+        if self.drop_private(dying, entry, mfn, order, owner) {
+            Ok(true)
+        } else {
+            Err(FrameError::NotMapped { mfn, owner })
         }
-        self.condemn(dying, entry, mfn, order);
-        Ok(true)
+    }
+
+    /// [`Frames::drop_mapping`] of a private block whose row `entry` is at hand; `false` with nothing changed if the row does
+    /// not say that `owner` maps a block of this order there.
+    #[inline(always)]
+    pub fn drop_private(
+        &self,
+        dying: &mut DyingList,
+        entry: &MemMapEntry,
+        mfn: Mfn,
+        order: u8,
+        owner: PageOwner,
+    ) -> bool {
+        let is_owners = entry.is(PageState::Private, order) && Some(entry.back()) == pack_owner(owner);
+        if is_owners {
+            self.condemn(dying, entry, mfn, order);
+        }
+        is_owners
     }
 
     /// Was this frame taken to back `owner`'s guest page (and the ones behind it)?
@@ -363,9 +388,9 @@ impl Frames {
             let mut memory = part.memory.lock();
             let (mut blocks, mut pages) = (0, 0);
             while blocks < MOST
-                && dying.first().is_some_and(|first| self.map.known(first).node() == node)
-                && let Some((mfn, order)) = dying.pop(self)
+                && let Some((mfn, order)) = dying.pop(self, Some(node))
             {
+                let (mfn, order) = if order == 0 { dying.pop_block(self, mfn) } else { (mfn, order) };
                 memory.put(&self.map, mfn, order);
                 (blocks, pages) = (blocks + 1, pages + (1 << order));
             }

@@ -59,13 +59,15 @@ impl MemMap {
 
     /// The rows of a naturally aligned block, which no section's border cuts.
     pub(crate) fn entries(&self, block: Mfn, pages: u64) -> &[MemMapEntry] {
+        self.rows(block, pages).expect("blocks in lists are described")
+    }
+
+    /// The same for a block that may not be described wholly.
+    pub(crate) fn rows(&self, block: Mfn, pages: u64) -> Option<&[MemMapEntry]> {
         let number = (block.raw() >> self.shift).wrapping_sub(self.base);
-        let section = self.sections.get(number as usize).filter(|_| pages <= 1 << self.shift);
-        let rows = section.and_then(|section| {
-            let index = (block.raw() & ((1 << self.shift) - 1)).checked_sub(section.first)? as usize;
-            section.entries.get(index..index + pages as usize)
-        });
-        rows.expect("blocks in lists are described")
+        let section = self.sections.get(number as usize).filter(|_| pages <= 1 << self.shift)?;
+        let index = (block.raw() & ((1 << self.shift) - 1)).checked_sub(section.first)? as usize;
+        section.entries.get(index..index + pages as usize)
     }
 
     /// The first page of the block that `mfn` lies in.

@@ -36,14 +36,14 @@ impl<M: MachineMemory> Pool<'_, M> {
     #[must_use]
     pub fn page_to_fill(&self, gfn: Gfn) -> Option<Frame<Dirty>> {
         let to = PageUse::Private { vm: self.vm, gfn, spu: self.spu };
-        self.nodes.iter().find_map(|&node| self.frames.alloc(node, 0, to))
+        self.nodes.iter().find_map(|&node| self.frames.alloc_page(node, to))
     }
 
     /// A page for a copy of what backs `gfn`, on the first of the nodes or not at all: elsewhere it would be of no use.
     #[must_use]
     pub fn replica_to_fill(&self, gfn: Gfn) -> Option<Frame<Dirty>> {
         let to = PageUse::Replica { vm: self.vm, gfn, spu: self.spu };
-        self.frames.alloc(*self.nodes.first()?, 0, to)
+        self.frames.alloc_page(*self.nodes.first()?, to)
     }
 
     /// A 2 MiB block to back the one of `gfn` with contents from elsewhere, on the first of the nodes or not at all.

@@ -43,6 +43,38 @@ fn assert_counts_agree(frames: &Frames) {
 }
 
 #[test]
+fn pages_that_were_neighbours_come_back_as_blocks() {
+    let (memory, frames) = small_machine(&[4, 4]);
+    let take = |count: u64| -> Vec<Mfn> {
+        (0..count).map(|gfn| frames.alloc(NodeId(gfn as u8 % 2), 0, private(gfn)).unwrap().settle()).collect()
+    };
+    // Each order of dying, with another node's pages between them, beside pages that stay.
+    for (count, step) in [(512, 1), (77, 1), (512, 3), (300, 7)] {
+        let mut pages: Vec<(Mfn, u64)> = take(count).into_iter().zip(0..).collect();
+        let kept = pages.split_off(pages.len() - 5);
+        let mut dying = DyingList::new();
+        for start in 0..step {
+            for (page, gfn) in pages.iter().skip(start).step_by(step) {
+                assert_eq!(frames.drop_mapping(&mut dying, *page, 0, owner(*gfn)), Ok(true));
+            }
+        }
+        assert_eq!(free_list(&frames, &memory, dying), pages.len() as u64);
+        assert_counts_agree(&frames);
+        let mut dying = DyingList::new();
+        kept.iter().for_each(|(page, gfn)| _ = frames.drop_mapping(&mut dying, *page, 0, owner(*gfn)));
+        assert_eq!(free_list(&frames, &memory, dying), 5);
+        // All that is not set aside has grown together again.
+        let mut blocks = Vec::new();
+        while let Some(block) = frames.alloc(NodeId(0), MAX_ORDER, MONITOR) {
+            blocks.push(block);
+        }
+        assert_eq!(blocks.len(), 2, "after {count} pages by {step}");
+        blocks.into_iter().for_each(|block| frames.free(block));
+        assert_counts_agree(&frames);
+    }
+}
+
+#[test]
 fn a_held_page_is_kept_as_it_is() {
     let (memory, frames) = small_machine(&[8]);
     let page = frames.alloc(NodeId(0), 0, private(1)).unwrap().settle();

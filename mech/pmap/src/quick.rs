@@ -3,8 +3,8 @@
 //!
 //! Every change is the one that [`step`] makes: builds with assertions compare the two.
 
-use addr::{Gfn, MachineAddr, Mfn, NodeId};
-use frames::{DyingList, Frames, MachineMemory, Pool};
+use addr::{BASE_PAGE, Gfn, MachineAddr, Mfn, NodeId};
+use frames::{DyingList, Frames, MachineMemory, PageUse, Pool};
 
 use crate::pmap::slot_addr;
 use crate::slot::Slot;
@@ -68,46 +68,57 @@ impl Pmap {
         Some(page)
     }
 
-    /// [`Pmap::migrate`] to a page of the pool's first node, where it is not yet: where it was and where it is, or `None` with
-    /// nothing changed.
+    /// [`Pmap::migrate`] to a page of the pool's first node, where it is not yet: where it is, or `None` with nothing changed.
+    /// `history` makes the history of the new page's row from that of the old one ([`frames::MemMapEntry::history`]).
     #[inline(always)]
     pub fn migrate_quickly<M: MachineMemory>(
         &mut self,
         pool: &Pool<'_, M>,
         gfn: Gfn,
         dying: &mut DyingList,
-    ) -> Option<(Mfn, Mfn)> {
+        history: impl FnOnce((u8, u16)) -> (u8, u16),
+    ) -> Option<Mfn> {
         let place = self.place_of(pool.memory, gfn).filter(|_| pool.vm == self.vm())?;
         let (from, _) = place.slot.sole_page().filter(|(_, is_watched)| *is_watched)?;
-        let was_on = pool.frames.map().node_of(from)?;
-        if pool.nodes.first() == Some(&was_on) {
-            return None;
+        let row = pool.frames.map().entry(from)?;
+        let was_on = row.node();
+        let to = *pool.nodes.first().filter(|to| **to != was_on)?;
+        let frame = pool.frames.alloc_page(to, PageUse::Private { vm: pool.vm, gfn, spu: pool.spu })?;
+        let node = frame.node();
+        pool.memory.copy_page(from, frame.mfn());
+        let to = frame.settle();
+        if let Some(new) = pool.frames.map().entry(to) {
+            let (moves, tick) = history(row.history());
+            new.set_history(moves, tick);
         }
-        let frame = pool.page_to_fill(gfn)?;
-        let (to, node) = (frame.mfn(), frame.node());
-        pool.memory.copy_page(from, to);
-        let _ = frame.settle();
         self.change_place(pool.memory, gfn, place, Event::Migrate { to }, Slot::private(to, true));
         self.counts.migrate(was_on, node);
         // The new page is in place; a row that contradicts the old one is a bug that must not hide.
-        let dropped = pool.frames.drop_mapping(dying, from, 0, self.owner(gfn));
-        assert!(dropped == Ok(true), "the row of a mapped page names its guest page");
-        Some((from, to))
+        let was_its = pool.frames.drop_private(dying, row, from, 0, self.owner(gfn));
+        assert!(was_its, "the row of a mapped page names its guest page");
+        Some(to)
     }
 
-    /// [`Pmap::replicate`] to a page that is taken from `pool`: the master, its copy and whether that is the first one, or `None`
-    /// with nothing changed.
+    /// [`Pmap::replicate`] to a page that is taken from `pool`: the copy, or `None` with nothing changed. Of the first copy
+    /// `history` makes the history of the master's row anew.
     #[inline(always)]
-    pub fn replicate_quickly<M: MachineMemory>(&mut self, pool: &Pool<'_, M>, gfn: Gfn) -> Option<(Mfn, Mfn, bool)> {
+    pub fn replicate_quickly<M: MachineMemory>(
+        &mut self,
+        pool: &Pool<'_, M>,
+        gfn: Gfn,
+        history: impl FnOnce((u8, u16)) -> (u8, u16),
+    ) -> Option<Mfn> {
         let place = self.place_of(pool.memory, gfn).filter(|_| pool.vm == self.vm())?;
         let node = *pool.nodes.first()?;
         let (master, nodes) = place.slot.replicable_page().filter(|_| node.0 < 8)?;
-        if nodes & 1 << node.0 != 0 || pool.frames.map().node_of(master) == Some(node) {
+        let row = pool.frames.map().entry(master)?;
+        if nodes & 1 << node.0 != 0 || row.node() == node {
             return None;
         }
         let copy = pool.replica_to_fill(gfn)?;
         let page = copy.mfn();
-        let copy = match copy.copy_from(pool.memory, master) {
+        pool.memory.copy_page(master, page);
+        let copy = match copy.overwritten(BASE_PAGE) {
             Ok(copy) => copy,
             Err(copy) => {
                 pool.frames.free(copy);
@@ -121,7 +132,11 @@ impl Pmap {
         let new = Slot::replicated(master, nodes | 1 << node.0);
         self.change_place(pool.memory, gfn, place, Event::Replicate { node }, new);
         self.counts.replicate(node, nodes == 0);
-        Some((master, page, nodes == 0))
+        if nodes == 0 {
+            let (moves, tick) = history(row.history());
+            row.set_history(moves, tick);
+        }
+        Some(page)
     }
 
     /// What [`Pmap::page_for`] says of a single page: its master or only page, and what harts of `node` should see. `None`

@@ -144,9 +144,14 @@ impl<'a> Bench<'a> {
             // It stays where it is there already.
             let home = before.mfn().and_then(|page| self.frames.map().node_of(page));
             let may = may && home != Some(NodeId(node));
-            let moved = self.pmap.migrate_quickly(&pool, gfn, &mut dying);
-            assert_eq!(moved.map(|(from, _)| from), before.mfn().filter(|_| may), "{before:?}");
-            assert!(moved.is_none_or(|(_, to)| self.state(gfn).mfn() == Some(to)), "{before:?}");
+            let row = |page| self.frames.map().entry(page).expect("it is memory");
+            let old = before.mfn().map(|page| row(page).history());
+            let moved = self.pmap.migrate_quickly(&pool, gfn, &mut dying, |(moves, _)| (moves.wrapping_add(1), 77));
+            assert_eq!(moved.is_some(), may, "{before:?}");
+            if let (Some(to), Some((moves, _))) = (moved, old) {
+                assert_eq!(self.state(gfn).mfn(), Some(to), "{before:?}");
+                assert_eq!(row(to).history(), (moves.wrapping_add(1), 77), "what is known of the page goes with it");
+            }
         } else {
             let moved = self.pmap.migrate(&pool, gfn, pool.page_to_fill(gfn).expect("there is memory"), &mut dying);
             assert_eq!(moved.is_ok(), may, "{before:?}: {moved:?}");
@@ -197,10 +202,15 @@ impl<'a> Bench<'a> {
                 _ => false,
             };
         if Self::is_quick(gfn) {
-            let got = self.pmap.replicate_quickly(&pool, gfn);
-            assert_eq!(got.map(|(master, ..)| master), before.mfn().filter(|_| may), "{before:?} to {node}");
+            let history = || before.mfn().and_then(|page| self.frames.map().entry(page)).map(|row| row.history());
+            let old = history();
+            let got = self.pmap.replicate_quickly(&pool, gfn, |(moves, _)| (moves.wrapping_add(1), 78));
+            assert_eq!(got.is_some(), may, "{before:?} to {node}");
             let own = self.pmap.own_page_for(self.frames, self.memory, gfn, NodeId(node));
-            assert!(got.is_none_or(|(_, copy, _)| own.is_some_and(|(_, seen, _)| seen == copy)), "{own:?}");
+            assert!(got.is_none_or(|copy| own.is_some_and(|(_, seen, _)| seen == copy)), "{own:?}");
+            let is_first = may && matches!(before, PageState::Private { .. });
+            let new = old.map(|(moves, tick)| if is_first { (moves.wrapping_add(1), 78) } else { (moves, tick) });
+            assert_eq!(history(), new, "the first copy was a try");
             return;
         }
         let got = self.pmap.replicate(&pool, gfn, pool.replica_to_fill(gfn).expect("there is memory"));

@@ -52,6 +52,8 @@ struct Waiting {
 #[derive(Debug, Default)]
 pub struct Server {
     decoder: Decoder,
+    /// Room for what comes, not cleared at each look.
+    chunk: Vec<u8>,
     out: VecDeque<u8>,
     streams: Streams,
     waiting: Vec<Waiting>,
@@ -84,9 +86,9 @@ impl Server {
         if self.out.len() >= OUT_LIMIT {
             return false;
         }
-        let mut chunk = [0; CHUNK];
-        let len = port.read(&mut chunk);
-        self.decoder.push(&chunk[..len]);
+        self.chunk.resize(CHUNK, 0);
+        let len = port.read(&mut self.chunk);
+        self.decoder.push(&self.chunk[..len]);
         while let Some(message) = self.decoder.next_message::<ClientMessage>() {
             match message {
                 Ok(message) => self.handle(message),

@@ -101,7 +101,7 @@ struct Locality {
     planned: Batches,
     /// Watched pages, those that were watched first in front.
     watched: VecDeque<Watched>,
-    /// Pages that have been taken up in this interval.
+    /// Pages that have been taken up lately.
     known: Known,
     /// What VMs may spend on pages that were tried before.
     budgets: Vec<(VmId, Budget)>,
@@ -170,19 +170,27 @@ struct Found<'a> {
     located: Located,
 }
 
+#[inline(always)]
 fn locate(guests: &Guests, page: Mfn) -> Option<Found<'_>> {
-    let look = |info: PageInfo| {
-        let (Some(owner), PageState::Private | PageState::Shared | PageState::Replica) = (info.owner, info.state)
-        else {
-            return None;
-        };
-        let (vm, switches) = guests.find(owner.vm)?;
-        let located = vm.memory().locate(owner.gfn, page)?;
-        Some(Found { vm, switches: *switches, gfn: owner.gfn, home: info.node, located })
-    };
     // Nearly all are single pages; the row of one in a large page is out of date, and then the pmap disagrees.
-    let map = memory::frames().map();
-    map.glance(page).and_then(look).or_else(|| map.info(page).and_then(look))
+    let row = memory::frames().map().glance(page)?;
+    if let Some(found) = locate_by(guests, page, &row) { Some(found) } else { locate_in_block(guests, page) }
+}
+
+#[inline(never)]
+fn locate_in_block(guests: &Guests, page: Mfn) -> Option<Found<'_>> {
+    locate_by(guests, page, &memory::frames().map().info(page)?)
+}
+
+/// What `page` is, if this is its row.
+#[inline(always)]
+fn locate_by<'a>(guests: &'a Guests, page: Mfn, row: &PageInfo) -> Option<Found<'a>> {
+    let (Some(owner), PageState::Private | PageState::Shared | PageState::Replica) = (row.owner, row.state) else {
+        return None;
+    };
+    let (vm, switches) = guests.find(owner.vm)?;
+    let located = vm.memory().locate(owner.gfn, page, row)?;
+    Some(Found { vm, switches: *switches, gfn: owner.gfn, home: row.node, located })
 }
 
 const fn told(reason: Reason) -> Option<PlacementReason> {
@@ -290,7 +298,11 @@ impl Locality {
     /// Asks the policy about the pages that have become hot.
     fn take_reports(&mut self, counters: &mut MissCounters, guests: &Guests, now: u64) -> usize {
         let mut reports = core::mem::take(&mut self.reports);
-        let count = counters.take_hot(&mut reports);
+        // No more than can be done soon: what waits for long is out of date then. The device keeps the others, or they will
+        // be hot again.
+        let watched = self.watched.iter().map(|watched| watched.gfns.len()).sum();
+        let room = self.planned.room(watched).min(reports.len());
+        let count = counters.take_hot(&mut reports[..room]);
         let mut to_watch = Batches::new();
         for report in reports.iter().take(count) {
             self.judge(counters, guests, *report, now, &mut to_watch);
@@ -323,29 +335,39 @@ impl Locality {
     ) {
         let page = report.page.mfn();
         let Some(node) = self.nodes.get(report.by).copied().flatten() else { return };
+        // What an interval says again of a page that waits is no news.
+        if self.known.is_known(page, node, self.tick, 1) {
+            return;
+        }
         let Some(Found { vm, switches, gfn, home, located }) = locate(guests, page) else { return };
         if located.size == PageSize::Large {
             self.note_block(vm, gfn, page, now);
             return;
         }
-        if self.known.is_known(vm.id, gfn, node, self.tick) {
-            return;
-        }
-        let facts = PageFacts {
+        // Who needs no budget is not asked for it.
+        let is_retry = located.history.needs_budget(self.tick, &THRESHOLDS);
+        let mut facts = PageFacts {
             by: node,
             home,
-            misses: self.misses_on(counters, page, 1),
+            misses: [0; NODES],
             backing: located.backing,
             writes: Writes::Unknown,
             is_pinned: located.is_pinned,
             is_unsettled: is_unsettled(vm, now, INTERVAL_HZ),
             history: located.history,
-            may_retry: budget(&mut self.budgets, vm, self.tick).allows(self.tick, &THRESHOLDS),
+            may_retry: !is_retry || budget(&mut self.budgets, vm, self.tick).allows(self.tick, &THRESHOLDS),
         };
+        if self.is_alike {
+            counters.add_misses_of(page.addr(), &mut facts.misses);
+        } else {
+            self.add_misses(counters, page, 1, &mut facts.misses);
+        }
         let proposal = decide(&facts, self.tick, switches, &THRESHOLDS);
-        let is_try = matches!(proposal, Proposal::Migrate { .. } | Proposal::Watch);
-        if is_try && located.history.needs_budget(self.tick, &THRESHOLDS) {
+        if is_retry && matches!(proposal, Proposal::Migrate { .. } | Proposal::Watch) {
             budget(&mut self.budgets, vm, self.tick).spend(1);
+        }
+        if !matches!(proposal, Proposal::Leave(_)) {
+            self.known.note(page, node, self.tick);
         }
         match proposal {
             Proposal::Migrate { .. } => self.planned.add_one(vm.id, Kind::Migrate, node, gfn),
@@ -357,18 +379,24 @@ impl Locality {
         }
     }
 
-    /// Misses on the pages from `first` on together, by everybody else's number of nodes.
-    fn misses_on(&self, counters: &MissCounters, first: Mfn, pages: u64) -> Misses {
-        let mut misses = [0; NODES];
-        let Some(counted) = counters.misses(first.addr(), pages) else { return misses };
+    /// Adds the misses on the pages from `first` on to `misses`, which has everybody else's number of nodes.
+    fn add_misses(&self, counters: &MissCounters, first: Mfn, pages: u64, misses: &mut Misses) {
         if self.is_alike {
-            return counted;
+            counters.add_misses(first.addr(), pages, misses);
+            return;
         }
+        let mut counted = [0; NODES];
+        counters.add_misses(first.addr(), pages, &mut counted);
         for (node, count) in self.nodes.iter().zip(counted) {
             if let Some(slot) = node.and_then(|node| misses.get_mut(node.index())) {
-                *slot = count;
+                *slot += count;
             }
         }
+    }
+
+    fn misses_on(&self, counters: &MissCounters, first: Mfn, pages: u64) -> Misses {
+        let mut misses = [0; NODES];
+        self.add_misses(counters, first, pages, &mut misses);
         misses
     }
 

@@ -9,18 +9,18 @@ mod fast;
 pub mod file;
 mod sbi;
 pub mod shared;
+mod turn;
 mod units;
 
 use crate::{
     hart::{Hart, HartTools},
-    machine::{Capabilities, memory},
+    machine::Capabilities,
     vm::Vm,
 };
-use addr::{GuestPhysAddr, NodeId, VcpuIndex};
+use addr::{GuestPhysAddr, VcpuIndex};
 use alloc::sync::Arc;
 use control::{ExitCause, ExitRecord, StopReason};
 use core::fmt;
-use device::GuestMemory as _;
 pub use exit::Next;
 use platform::Pmu;
 use rv::{
@@ -250,64 +250,6 @@ impl Vcpu {
             self.unload_counters();
         }
         self.shared.set_loaded(false);
-    }
-
-    /// The turn begins. WFI has to give the hart away if others share it or if background work waits for its rest.
-    pub fn begin_turn(&mut self, now: u64, is_shared: bool, wants_rest: bool, node: NodeId) {
-        let waited = now.saturating_sub(self.runnable_since);
-        add(&self.shared.counters.wait_ticks, waited);
-        self.shared.set_in_turn(true);
-        self.owes_rest = self.owes_rest && memory::frames().wants_zeroing(node);
-        self.is_alone = !is_shared;
-        if is_shared || wants_rest || self.owes_rest {
-            self.context.hstatus |= hstatus::VTW;
-        } else {
-            self.context.hstatus &= !hstatus::VTW;
-        }
-        if waited != 0 {
-            self.report_steal();
-        }
-    }
-
-    /// It has taken memory that was zeroed ahead: it leaves the hart when it waits for an interrupt, until that is made up for.
-    #[inline]
-    pub fn leave_when_waiting(&mut self) {
-        self.owes_rest = true;
-        self.context.hstatus |= hstatus::VTW;
-    }
-
-    /// It waits for a lock: does somebody else want the hart? If not, it is left alone for the rest of the turn, for waiting
-    /// for a lock is no rest, and each look at one would be an exit.
-    pub fn yields(&mut self) -> bool {
-        if self.is_alone {
-            self.context.hstatus &= !hstatus::VTW;
-        }
-        !self.is_alone
-    }
-
-    /// The turn is over.
-    pub fn end_turn(&mut self, now: u64) {
-        self.runnable_since = now;
-        self.shared.set_runnable_since(now);
-        self.shared.set_in_turn(false);
-        self.shared.counters.add_sbi_calls(core::mem::take(&mut self.context.fast_exits));
-    }
-
-    fn report_steal(&mut self) {
-        const STEAL_OFFSET: u64 = 8;
-        let Some(record) = self.steal_record else { return };
-        let ticks = self.shared.counters.wait_ticks.load(core::sync::atomic::Ordering::Relaxed);
-        let nanoseconds = crate::machine::ticks_to_ns(ticks);
-        let memory = self.vm.memory();
-        // The guest may have unplugged the page since: then it does not hear of it.
-        let Ok(sequence) = memory.read_u32(record) else { return };
-        let _ = memory.write_u32(record, sequence.wrapping_add(1) | 1);
-        memory.fence();
-        if let Some(field) = record.checked_add(STEAL_OFFSET) {
-            let _ = memory.write_u64(field, nanoseconds);
-        }
-        memory.fence();
-        let _ = memory.write_u32(record, (sequence.wrapping_add(1) | 1).wrapping_add(1));
     }
 
     /// Runs until something other than a plain exit happens.

@@ -23,6 +23,8 @@ const PAGES: u64 = 2048;
 const FOUGHT: u64 = 1024;
 /// Blocks of the disk that are read.
 const BLOCKS: u64 = 1024;
+/// Ticks of 100 ns.
+const QUIET_TICKS: u64 = 2_500_000;
 
 static START: AtomicU64 = AtomicU64::new(0);
 static TURNS: AtomicU64 = AtomicU64::new(0);
@@ -72,10 +74,15 @@ fn begin(name: &str, machine: &Machine, hart: u64, count: u64, pages: u64, along
     true
 }
 
-/// The node's first access to each page, which costs it a fault.
+/// The node's first access to each page, which costs it a fault; and a quarter of a second in which nobody uses them, so that
+/// counters which tell of who filled them have begun anew.
 fn touch_all() {
     let start = START.load(Ordering::SeqCst);
     (0..PAGES).for_each(|page| _ = cpu::load(start + page * PAGE));
+    let end = cpu::time() + QUIET_TICKS;
+    while cpu::time() < end {
+        core::hint::spin_loop();
+    }
 }
 
 extern "C" fn use_alone() -> ! {

@@ -74,7 +74,10 @@ fn counts_are_those_of_the_page() {
     let (counters, memory, header) = counters();
     memory.write(header.misses_at(257, 1).expect("it is there") as usize, 7);
     assert_eq!((counters.pages(), counters.nodes().len(), counters.is_on()), (512, 2, false));
-    let misses = |at, pages| counters.misses(MachineAddr::new(at), pages);
+    let misses = |at, pages| {
+        let mut sums = [0; MAX_NODES];
+        counters.add_misses(MachineAddr::new(at), pages, &mut sums).then_some(sums)
+    };
     assert_eq!(misses(0x8010_1fff, 1), Some([0, 7, 0, 0, 0, 0, 0, 0]));
     assert_eq!(misses(0x8010_2000, 1), Some([0; MAX_NODES]));
     assert_eq!(misses(0x8020_0000, 1), None);
@@ -84,7 +87,8 @@ fn counts_are_those_of_the_page() {
     assert_eq!(misses(0x8010_1000, 2), Some([5, 7, 0, 0, 0, 0, 0, 0]), "several pages together");
     assert_eq!(misses(0x8010_1000, 3), Some([5, u32::MAX, 0, 0, 0, 0, 0, 0]), "they do not wrap");
     assert!(misses(0x8010_1000, 255).is_some());
-    for pages in [0, 256, u64::MAX] {
+    assert_eq!(misses(0x8010_1000, 0), Some([0; MAX_NODES]), "no page has missed nothing");
+    for pages in [256, u64::MAX] {
         assert_eq!(misses(0x8010_1000, pages), None, "{pages} pages are not there");
     }
     memory.put(at::IS_ON, 1);
@@ -164,7 +168,10 @@ fn no_header_makes_it_panic() {
             memory.put(word * 8, value);
             if let Ok(mut counters) = MissCounters::new(memory.clone(), PLACE) {
                 let room = &mut [MissedPage::default(); 2];
-                let _ = (counters.misses(MachineAddr::new(0x8010_0000), 3), counters.take_hot(room));
+                let _ = (
+                    counters.add_misses(MachineAddr::new(0x8010_0000), 3, &mut [0; MAX_NODES]),
+                    counters.take_hot(room),
+                );
                 memory.put(at::PRODUCER, 3);
                 let _ = taken(&mut counters);
             }

@@ -79,8 +79,9 @@ impl Locality {
     /// The block, if there is more to do with it: it goes somewhere, or is looked at again.
     fn judge_block(&mut self, counters: &MissCounters, guests: &Guests, block: Block, now: u64) -> Option<Block> {
         let (vm, switches) = guests.find(block.vm)?;
-        let found = vm.memory().locate(block.gfn, block.page).filter(|found| found.size == PageSize::Large)?;
-        let home = crate::machine::memory::frames().map().node_of(block.page)?;
+        let row = crate::machine::memory::frames().map().glance(block.page)?;
+        let home = row.node;
+        let found = vm.memory().locate(block.gfn, block.page, &row).filter(|found| found.size == PageSize::Large)?;
         let facts = BlockFacts {
             home,
             misses: self.misses_on(counters, block.page, PAGES_PER_LARGE),

@@ -151,8 +151,9 @@ impl Locality {
         let mut to_watch = Batches::new();
         let mut to_examine = None;
         for sample in round {
-            let Some(found) = vm.memory().locate(sample.gfn, sample.page) else { continue };
-            let Some(home) = memory::frames().map().node_of(sample.page) else { continue };
+            let Some(row) = memory::frames().map().glance(sample.page) else { continue };
+            let Some(found) = vm.memory().locate(sample.gfn, sample.page, &row) else { continue };
+            let home = row.node;
             if found.size != sample.size {
                 continue;
             }
@@ -180,7 +181,7 @@ impl Locality {
                     let other = decide(&counted, self.tick, switches, &Thresholds::for_misses());
                     vm.memory().note_agreement(wish(proposal), wish(other));
                 }
-                self.follow_proposal(vm, sample.gfn, by, proposal, &mut to_watch);
+                self.follow_proposal(vm, sample, by, proposal, &mut to_watch);
             }
         }
         self.watch(vm, &mut to_watch, now);
@@ -193,10 +194,13 @@ impl Locality {
         }
     }
 
-    fn follow_proposal(&mut self, vm: &Vm, gfn: Gfn, node: NodeId, proposal: Proposal, to_watch: &mut Batches) {
-        let is_wish = wish(proposal) != Wish::Stay;
-        if is_wish && self.known.is_known(vm.id, gfn, node, self.tick) {
-            return;
+    fn follow_proposal(&mut self, vm: &Vm, of: &Sample, node: NodeId, proposal: Proposal, to_watch: &mut Batches) {
+        let Sample { gfn, page, .. } = *of;
+        if wish(proposal) != Wish::Stay {
+            if self.known.is_known(page, node, self.tick, 0) {
+                return;
+            }
+            self.known.note(page, node, self.tick);
         }
         match proposal {
             Proposal::Migrate { .. } => self.planned.add_one(vm.id, Kind::Migrate, node, gfn),

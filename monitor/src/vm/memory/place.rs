@@ -10,7 +10,8 @@ use addr::{Gfn, Mfn, NodeId, PageSize};
 use alloc::vec::Vec;
 use control::{PlacementReason, PlacementStats, SampleStats};
 use core::sync::atomic::{AtomicU8, AtomicU16, AtomicU64, Ordering::Relaxed};
-use frames::{DyingList, PendingShootdown, Pool};
+use frames::{DyingList, PageInfo, PendingShootdown, Pool};
+use gstage::NodeTable;
 use placement::{Backing, History, Thresholds};
 use pmap::{PageState, PmapError, Refused};
 use rv_pte::PteFlags;
@@ -94,6 +95,15 @@ struct Way<'a> {
     thresholds: &'a Thresholds,
 }
 
+impl Way<'_> {
+    /// A row's history with one more try.
+    #[inline(always)]
+    fn tried(&self, (tries, last): (u8, u16)) -> (u8, u16) {
+        let history = History { tries, last }.tried(self.tick, self.thresholds);
+        (history.tries, history.last)
+    }
+}
+
 /// What came of a batch of pages.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct PlacedCounts {
@@ -135,29 +145,19 @@ pub(super) fn set_history(page: Mfn, history: History) {
 }
 
 impl GuestRam {
-    /// What is at `gfn`, if `page` is (a copy of) it.
+    /// What is at `gfn`, if `page` is (a copy of) it; `row` is that page's.
     #[must_use]
-    pub fn locate(&self, gfn: Gfn, page: Mfn) -> Option<Located> {
+    #[inline(always)]
+    pub fn locate(&self, gfn: Gfn, page: Mfn, row: &PageInfo) -> Option<Located> {
         let inner = self.inner.lock();
-        let node = frames().map().node_of(page)?;
+        let node = row.node;
         if let Some((first, found, nodes)) = inner.pmap.own_page_for(frames(), &DirectMemory, gfn, node) {
             let backing = if nodes == 0 { Backing::Private } else { Backing::Replicated { nodes } };
-            let located = Located { size: PageSize::Base, backing, is_pinned: false, history: history_of(first) };
-            return (found == page).then_some(located);
+            let own = History { tries: row.moves, last: row.tick };
+            let history = if first == page { own } else { history_of(first) };
+            return (found == page).then_some(Located { size: PageSize::Base, backing, is_pinned: false, history });
         }
-        let mapping = inner.pmap.lookup(&DirectMemory, gfn).ok()?;
-        let found = match mapping.size {
-            PageSize::Base => inner.pmap.page_for(frames(), &mapping, node),
-            PageSize::Large => mapping.machine_page(gfn),
-        };
-        let (backing, is_pinned) = match mapping.state {
-            PageState::Private { pins, .. } => (Backing::Private, pins != 0),
-            PageState::Shared { pins, .. } => (Backing::Shared, pins != 0),
-            PageState::Replicated { nodes, .. } => (Backing::Replicated { nodes }, false),
-            _ => return None,
-        };
-        let first = mapping.state.mfn().filter(|_| found == Some(page))?;
-        Some(Located { size: mapping.size, backing, is_pinned, history: history_of(first) })
+        inner.locate_slowly(gfn, page, node)
     }
 
     /// One more try of the page at `gfn`, though nothing became of it.
@@ -202,11 +202,12 @@ impl GuestRam {
             token
         };
         self.finish(PendingShootdown::new(token, DyingList::new()));
-        let mut pending = PendingShootdown::new(self.tlb.retire(), DyingList::new());
+        let mut dying = DyingList::new();
         for gfns in moved.chunks(CHUNK) {
-            pending = pending.merge(frames(), self.migrate_some(gfns, &way, &mut counts));
+            self.migrate_some(gfns, &way, &mut counts, &mut dying);
         }
-        self.finish(pending);
+        // Whoever has passed this one has passed those of all parts.
+        self.finish(PendingShootdown::new(self.tlb.retire(), dying));
         let mut inner = self.inner.lock();
         inner.let_go(&moved);
         // Unless somebody has replaced a page since: it could be one of these. Writes fault then, and are allowed one by one.
@@ -218,14 +219,11 @@ impl GuestRam {
         counts
     }
 
-    /// A part of it, with the lock held: nobody may write these pages before what comes back is finished.
-    fn migrate_some(&self, gfns: &[Gfn], way: &Way<'_>, counts: &mut PlacedCounts) -> PendingShootdown {
-        let mut dying = DyingList::new();
+    /// A part of it, with the lock held: nobody may write these pages before a shootdown.
+    fn migrate_some(&self, gfns: &[Gfn], way: &Way<'_>, counts: &mut PlacedCounts, dying: &mut DyingList) {
         let mut inner = self.inner.lock();
-        gfns.iter().for_each(|gfn| counts.note(inner.migrate(way, *gfn, &mut dying)));
-        let token = self.tlb.retire();
-        inner.last_replaced = token.generation();
-        PendingShootdown::new(token, dying)
+        gfns.iter().for_each(|gfn| counts.note(inner.migrate(way, *gfn, dying)));
+        inner.last_replaced = self.tlb.retire().generation();
     }
 
     /// Gives these pages, which are watched or have copies already, a copy on `on`.
@@ -350,6 +348,24 @@ impl GuestRam {
 }
 
 impl Inner {
+    /// [`GuestRam::locate`] of what is no single page that is the VM's own.
+    #[inline(never)]
+    fn locate_slowly(&self, gfn: Gfn, page: Mfn, node: NodeId) -> Option<Located> {
+        let mapping = self.pmap.lookup(&DirectMemory, gfn).ok()?;
+        let found = match mapping.size {
+            PageSize::Base => self.pmap.page_for(frames(), &mapping, node),
+            PageSize::Large => mapping.machine_page(gfn),
+        };
+        let (backing, is_pinned) = match mapping.state {
+            PageState::Private { pins, .. } => (Backing::Private, pins != 0),
+            PageState::Shared { pins, .. } => (Backing::Shared, pins != 0),
+            PageState::Replicated { nodes, .. } => (Backing::Replicated { nodes }, false),
+            _ => return None,
+        };
+        let first = mapping.state.mfn().filter(|_| found == Some(page))?;
+        Some(Located { size: mapping.size, backing, is_pinned, history: history_of(first) })
+    }
+
     /// Is somebody moving the page at `gfn`?
     pub(super) fn is_held(&self, gfn: Gfn) -> bool {
         self.held.contains(&gfn) || self.is_moving_block(gfn)
@@ -366,6 +382,7 @@ impl Inner {
     }
 
     /// Watches a private single page that no device uses.
+    #[inline(always)]
     fn watch(&mut self, pool: &Pool<'_, DirectMemory>, gfn: Gfn) -> Result<(), PlacementReason> {
         if self.pmap.watch_quickly(&DirectMemory, gfn).is_none() {
             return self.watch_slowly(pool, gfn);
@@ -389,31 +406,29 @@ impl Inner {
     }
 
     /// No table lets the page be written.
+    #[inline(always)]
     fn weaken_single(&mut self, gfn: Gfn) {
         for table in &mut self.tables {
             if table.weaken_quickly(&DirectMemory, gfn, PteFlags::RX).is_none() {
-                table.weaken(&DirectMemory, gfn, 1, PteFlags::RX);
+                weaken_slowly(table, gfn);
             }
         }
     }
 
     /// All tables that have a leaf for a single page let it name `page` from now on.
+    #[inline(always)]
     fn exchange_single(&mut self, tables: &Pool<'_, DirectMemory>, gfn: Gfn, page: Mfn, rights: PteFlags) {
         for table in &mut self.tables {
-            if table.exchange_if_there(&DirectMemory, gfn, page, rights).is_none()
-                && table.exchange(tables, gfn, page, rights, false).is_err()
-            {
-                // No page to split a large leaf: it goes as a whole, and faults bring it back.
-                table.remove(&DirectMemory, gfn, 1);
+            if table.exchange_if_there(&DirectMemory, gfn, page, rights).is_none() {
+                exchange_slowly(table, tables, gfn, page, rights);
             }
         }
     }
 
     fn migrate(&mut self, way: &Way<'_>, gfn: Gfn, dying: &mut DyingList) -> Result<(), PlacementReason> {
-        let Some((from, to)) = self.pmap.migrate_quickly(&way.pages, gfn, dying) else {
+        let Some(to) = self.pmap.migrate_quickly(&way.pages, gfn, dying, |history| way.tried(history)) else {
             return Err(self.why_not(gfn, way.to));
         };
-        set_history(to, history_of(from).tried(way.tick, way.thresholds));
         self.exchange_single(&way.tables, gfn, to, PteFlags::RX);
         Ok(())
     }
@@ -441,15 +456,12 @@ impl Inner {
     }
 
     fn replicate(&mut self, way: &Way<'_>, gfn: Gfn) -> Result<(), PlacementReason> {
-        let Some((master, copy, is_first)) = self.pmap.replicate_quickly(&way.pages, gfn) else {
+        let Some(copy) = self.pmap.replicate_quickly(&way.pages, gfn, |history| way.tried(history)) else {
             if let Some(page) = self.pmap.sole_page(&DirectMemory, gfn) {
                 set_history(page, history_of(page).tried(way.tick, way.thresholds));
             }
             return Err(self.why_not(gfn, way.to));
         };
-        if is_first {
-            set_history(master, history_of(master).tried(way.tick, way.thresholds));
-        }
         if let Some(table) = self.tables.get_mut(way.to.index())
             && table.exchange(&way.tables, gfn, copy, PteFlags::RX, true).is_err()
         {
@@ -470,5 +482,18 @@ impl Inner {
             self.exchange_leaves(pool, gfn, master, PteFlags::RX, None);
         }
         Ok(())
+    }
+}
+
+#[cold]
+fn weaken_slowly(table: &mut NodeTable, gfn: Gfn) {
+    table.weaken(&DirectMemory, gfn, 1, PteFlags::RX);
+}
+
+#[cold]
+fn exchange_slowly(table: &mut NodeTable, tables: &Pool<'_, DirectMemory>, gfn: Gfn, page: Mfn, rights: PteFlags) {
+    if table.exchange(tables, gfn, page, rights, false).is_err() {
+        // No page to split a large leaf: it goes as a whole, and faults bring it back.
+        table.remove(&DirectMemory, gfn, 1);
     }
 }
