@@ -5,10 +5,12 @@
 //! - [`Size`]: how much; [`Crew`]: the threads that a workload runs on, and how they wait; [`Barrier`] for them.
 //! - [`compute`], [`engineering`], [`raytrace`], [`radix`], [`web`]: one workload each, with the result that each size must give.
 //!   Results do not depend on the number of threads.
+//! - [`symbols::Ranges`]: finds pieces of code in a Linux kernel's list of symbols.
 //!
 //! # Program `load`
 //! A static Linux program without a C library (`src/bin/load`): runs these workloads with threads or processes of its
-//! own, measures page faults and system calls, and sets the marks by which an emulator knows what to measure.
+//! own, measures page faults and system calls, and sets the marks by which an emulator knows what to measure, and where the
+//! kernel takes its locks.
 //!
 //! # What it refuses
 //! A result that is not the known one: the program then fails.
@@ -28,6 +30,7 @@ pub mod marks;
 pub mod radix;
 pub mod random;
 pub mod raytrace;
+pub mod symbols;
 pub mod web;
 
 pub use crew::{Barrier, Crew};

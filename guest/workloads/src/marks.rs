@@ -1,6 +1,7 @@
 //! The numbers of the marks: `slti x0, x0, N`, which does nothing in any mode on any RISC-V hart, but can be seen by an
 //! emulator. Work k lies between marks 2k and 2k + 1. `load measure` switches a machine model on before the first mark and
-//! off after the last one (`model_file::hint`).
+//! off after the last one (`model_file::hint`); `load together` leaves it on, for the other guests of the machine that began at the
+//! same moment.
 
 /// The region of interest begins: the whole workload, after its preparation.
 pub const BEGIN: u16 = 2;

@@ -43,7 +43,7 @@ pub use config::{CacheShape, Config, ConfigError, TlbShape};
 pub use description::{Description, Fidelity};
 pub use hierarchy::{Access, Hierarchy, Outcome, Source};
 pub use machine::{FetchSite, Machine};
-pub use marks::{MarkHart, MarkLine, MarkMode};
+pub use marks::{MarkHart, MarkLine, MarkLocks, MarkMode};
 pub use model_file::{MAX_HARTS, MAX_NODES, PAGE_BYTES};
 pub use shared::Shared;
 pub use space::{Port, Root};

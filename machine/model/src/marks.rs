@@ -31,6 +31,20 @@ pub struct MarkHart {
     pub now_ps: u64,
     /// What it did, by the names of the modes in which it did anything.
     pub modes: BTreeMap<String, MarkMode>,
+    /// What of that was for locks, by mode. Only where somebody has said in which code that is.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub locks: BTreeMap<String, MarkLocks>,
+}
+
+/// What a kernel did to take its locks.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct MarkLocks {
+    /// Time of the code that takes and waits for locks, stalls for data included.
+    pub time_ps: u64,
+    /// Such stalls.
+    pub stall_ps: u64,
+    /// Time in which it waited without running, by WRS. It is part of the time of mode `idle`.
+    pub wait_ps: u64,
 }
 
 /// [`ModeCounters`] with names.
@@ -56,14 +70,23 @@ impl MarkLine {
         mark: u16,
         hart: usize,
         is_on: bool,
-        harts: impl Iterator<Item = (usize, u64, [ModeCounters; MODES])>,
+        harts: impl Iterator<Item = (usize, u64, [ModeCounters; MODES], [MarkLocks; MODES])>,
     ) -> Self {
         let named = |counters: &[ModeCounters; MODES]| {
             let used = Mode::ALL.into_iter().filter(|mode| counters[*mode as usize] != ModeCounters::default());
             used.map(|mode| (mode.name().to_string(), (&counters[mode as usize]).into())).collect()
         };
-        let harts: Vec<_> =
-            harts.map(|(node, now_ps, counters)| MarkHart { node, now_ps, modes: named(&counters) }).collect();
+        let named_locks = |locks: &[MarkLocks; MODES]| {
+            let used = Mode::ALL.into_iter().filter(|mode| locks[*mode as usize] != MarkLocks::default());
+            used.map(|mode| (mode.name().to_string(), locks[mode as usize])).collect()
+        };
+        let line = |(node, now_ps, counters, locks)| MarkHart {
+            node,
+            now_ps,
+            modes: named(&counters),
+            locks: named_locks(&locks),
+        };
+        let harts: Vec<_> = harts.map(line).collect();
         Self { mark, hart, now_ps: harts.get(hart).map_or(0, |hart| hart.now_ps), is_on, harts }
     }
 

@@ -7,11 +7,14 @@
 use std::cell::UnsafeCell;
 use std::ffi::{c_uint, c_void};
 use std::fs::OpenOptions;
+use std::ops::Range;
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering::Relaxed};
 use std::thread::ThreadId;
 
-use machine_model::{Clocks, Config, Description, FetchSite, Fidelity, Machine, MarkLine, Port, Root, Shared};
+use machine_model::{
+    Clocks, Config, Description, FetchSite, Fidelity, Machine, MarkLine, MarkLocks, Port, Root, Shared,
+};
 use model_file::{MODES, Mode, ModeCounters, at};
 
 use crate::hooks::Cpu;
@@ -30,6 +33,8 @@ const START_PS: u64 = 100_000_000_000;
 const OFF_WINDOW_PS: u64 = 20_000_000;
 /// The least in the fast mode.
 const FAST_WINDOW_PS: u64 = 20_000_000;
+/// How many pieces of code of locks are looked for in each block that is translated.
+const MOST_LOCK_CODE: usize = 64;
 /// A hart's counters are published after so many of its turns.
 const PUBLISH_TURNS: u32 = 64;
 
@@ -43,6 +48,8 @@ pub struct Model {
     pub clocks: Clocks,
     pub harts: Vec<Hart>,
     pub sites: Vec<FetchSite>,
+    /// Where kernels take and wait for locks: virtual addresses.
+    pub lock_code: Vec<Range<u64>>,
     pub view: View,
     pub score: Scoreboard,
     marks: Marks,
@@ -58,6 +65,8 @@ pub struct Hart {
     pub words: &'static [AtomicU64],
     /// The time counter when the clock was last brought up to date.
     pub seen: u64,
+    /// Stalls in the code of locks and waits for them, by mode. Its instructions are counted in `words`.
+    pub locks: [MarkLocks; MODES],
     turns: u32,
 }
 
@@ -110,7 +119,7 @@ pub fn prepare(options: &Options, harts: usize) -> Result<(), String> {
     };
     let machine = Machine::new(&config, shared).map_err(|error| error.to_string())?;
     let clocks = Clocks::new(&config, START_PS).map_err(|error| error.to_string())?;
-    let hart = || Hart { cpu: None, words: &[], seen: 0, turns: 0 };
+    let hart = || Hart { cpu: None, words: &[], seen: 0, locks: Default::default(), turns: 0 };
     let words = words::FETCHED + config.l1i.sets(config.line_bytes) as usize;
     let model = Model {
         seed,
@@ -120,6 +129,7 @@ pub fn prepare(options: &Options, harts: usize) -> Result<(), String> {
         clocks,
         harts: (0..harts).map(|_| hart()).collect(),
         sites: Vec::new(),
+        lock_code: Vec::new(),
         view: View { registers: None, ram: None },
         score: Scoreboard::new(words),
         marks: Marks::open(options.marks.as_deref())?,
@@ -143,8 +153,10 @@ pub mod words {
     pub const TIME: usize = 0;
     /// Instructions of each mode.
     pub const COUNTS: usize = 1;
+    /// Instructions of each mode in the code of locks.
+    pub const LOCKS: usize = COUNTS + MODES;
     /// For each set of the instruction cache the line last fetched, plus one.
-    pub const FETCHED: usize = COUNTS + MODES;
+    pub const FETCHED: usize = LOCKS + MODES;
 }
 
 /// A hart is there, and this is its thread.
@@ -267,7 +279,7 @@ impl Model {
         }
         // Whoever waits does so until the hart that has come by.
         let at_ps = self.now(hart);
-        let of = |hart| (self.config.node_of(hart), self.now(hart), self.counters(hart, at_ps));
+        let of = |hart| (self.config.node_of(hart), self.now(hart), self.counters(hart, at_ps), self.locks(hart));
         let harts = (0..self.harts.len()).map(of);
         let line = MarkLine::new(mark, hart, self.is_on, harts);
         self.marks.add(&line);
@@ -287,6 +299,27 @@ impl Model {
         }
         counters[Mode::Idle as usize].time_ps = self.clocks.idle(hart, at_ps);
         counters
+    }
+
+    fn locks(&self, hart: usize) -> [MarkLocks; MODES] {
+        let Hart { words, locks, .. } = &self.harts[hart];
+        core::array::from_fn(|mode| {
+            let count = words.get(words::LOCKS + mode).map_or(0, |count| count.load(Relaxed));
+            MarkLocks { time_ps: count * self.config.cycle_ps + locks[mode].stall_ps, ..locks[mode] }
+        })
+    }
+
+    /// Counts code as that of locks from now on. Blocks that were translated before are not counted until they are translated
+    /// again, at the latest when the model is next switched on.
+    pub fn add_lock_code(&mut self, code: Range<u64>) {
+        if self.lock_code.len() < MOST_LOCK_CODE && !self.lock_code.contains(&code) {
+            self.lock_code.push(code);
+        }
+    }
+
+    /// Whether a block in this mode that begins here takes locks.
+    pub fn is_lock_code(&self, mode: Mode, virt: u64) -> bool {
+        matches!(mode, Mode::S | Mode::VS) && self.lock_code.iter().any(|code| code.contains(&virt))
     }
 
     fn set_window(&mut self) {

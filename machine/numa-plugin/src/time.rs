@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicI64, AtomicU64, Ordering::Relaxed};
 use std::thread;
 
 use machine_model::Step;
-use model_file::{Mode, Request, at};
+use model_file::{MODES, Mode, Request, at};
 
 use crate::state::{Model, model, words};
 use crate::{gates, hooks, idle};
@@ -149,12 +149,23 @@ pub extern "C" fn wait(index: c_uint, mode: *mut c_void) {
 }
 
 /// A hart is about to stall until a reservation is lost (WRS): nothing that it could see happens before the others run.
-pub extern "C" fn stall(index: c_uint, _: *mut c_void) {
+pub extern "C" fn stall(index: c_uint, mode: *mut c_void) {
     let (model, hart) = (model(), index as usize);
     let counter = &model.harts[hart].words[words::TIME];
     let rest_ps = crate::state::LOOK_UP.saturating_sub(counter.load(Relaxed)).min(model.config.window_ps);
     model.stall(hart, rest_ps);
     model.clocks.idle_for(hart, rest_ps);
+    model.harts[hart].locks[mode.addr() % MODES].wait_ps += rest_ps;
+}
+
+/// A program says where its kernel takes and waits for locks.
+pub extern "C" fn lock_code(_: c_uint, _: *mut c_void) {
+    const A0: usize = 10;
+    let model = model();
+    if let Some(registers) = &model.view.registers {
+        let code = registers.general(A0)..registers.general(A0 + 1);
+        model.add_lock_code(code);
+    }
 }
 
 /// A hart is about to write a timer: it looks up before its next block.

@@ -45,8 +45,13 @@ pub extern "C" fn translate(_: Id, block: *mut c_void) {
     }
     let count = block.len();
     block.add(model.entry(words::TIME), count as u64 * model.config.cycle_ps);
+    let mut is_lock = false;
     if model.is_on {
         block.add(model.entry(words::COUNTS + mode as usize), count as u64);
+        is_lock = model.is_lock_code(mode, block.instruction(0).virt());
+    }
+    if is_lock {
+        block.add(model.entry(words::LOCKS + mode as usize), count as u64);
     }
     if model.is_on && model.fidelity == Fidelity::Reference {
         add_fetches(model, &block, mode);
@@ -55,7 +60,7 @@ pub extern "C" fn translate(_: Id, block: *mut c_void) {
         let meaning = meaning(word, mode);
         // Most mean nothing while the model is off, and QEMU need not be asked for them.
         if model.is_on || !matches!(meaning, Meaning::Plain) {
-            add_instruction(model, &block.instruction(index), word, mode, meaning);
+            add_instruction(model, &block.instruction(index), word, (mode, is_lock), meaning);
         }
     }
 }
@@ -86,13 +91,20 @@ fn add_fetches(model: &mut Model, block: &Block, mode: Mode) {
     }
 }
 
-fn add_instruction(model: &Model, instruction: &Instruction, word: u32, mode: Mode, meaning: Meaning) {
+fn add_instruction(
+    model: &Model,
+    instruction: &Instruction,
+    word: u32,
+    (mode, is_lock): (Mode, bool),
+    meaning: Meaning,
+) {
     let mut accesses_as = mode;
     match meaning {
         Meaning::Plain => {}
+        Meaning::Mark(hint::LOCKS) => instruction.call(time::lock_code, 0, true),
         Meaning::Mark(number) => instruction.call(time::mark, number.into(), false),
         Meaning::Wait => instruction.call(time::wait, mode as usize, false),
-        Meaning::Stall => instruction.call(time::stall, 0, false),
+        Meaning::Stall => instruction.call(time::stall, mode as usize, false),
         Meaning::Timer => instruction.call(time::look_soon, 0, false),
         Meaning::Root(root) if model.is_on => instruction.call(watch::root_written, root as usize, false),
         Meaning::Fence if model.is_on => instruction.call(watch::fence, word as usize | (mode as usize) << 32, true),
@@ -100,7 +112,7 @@ fn add_instruction(model: &Model, instruction: &Instruction, word: u32, mode: Mo
         Meaning::GuestAccess => accesses_as = Mode::VS,
     }
     if model.is_on {
-        let (load, store) = watch::accesses(accesses_as);
+        let (load, store) = watch::accesses(accesses_as, is_lock);
         instruction.call_at_accesses(load, store);
     }
 }

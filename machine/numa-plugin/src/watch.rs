@@ -14,14 +14,36 @@ use qemu_plugin::AccessCallback;
 const PCI: [std::ops::Range<u64>; 2] = [0x4000_0000..0x8000_0000, 0x4_0000_0000..0x8_0000_0000];
 
 /// The callbacks for loads and stores in a mode. Specialized, since nothing in the plugin runs as often.
-pub fn accesses(mode: Mode) -> (AccessCallback, AccessCallback) {
+pub fn accesses(mode: Mode, is_lock: bool) -> (AccessCallback, AccessCallback) {
     match mode {
+        Mode::S if is_lock => (lock_load::<1>, lock_store::<1>),
+        Mode::VS if is_lock => (lock_load::<4>, lock_store::<4>),
         Mode::U => (load::<0>, store::<0>),
         Mode::S => (load::<1>, store::<1>),
         Mode::M | Mode::Idle => (load::<2>, store::<2>),
         Mode::VU => (load::<3>, store::<3>),
         Mode::VS => (load::<4>, store::<4>),
     }
+}
+
+/// The same in the code of locks, whose stalls are counted apart.
+extern "C" fn lock_load<const MODE: usize>(index: c_uint, information: u32, virt: u64, data: *mut c_void) {
+    let before = model().spent(index as usize);
+    load::<MODE>(index, information, virt, data);
+    count_lock_stall(index as usize, MODE, before);
+}
+
+extern "C" fn lock_store<const MODE: usize>(index: c_uint, information: u32, virt: u64, data: *mut c_void) {
+    let before = model().spent(index as usize);
+    store::<MODE>(index, information, virt, data);
+    count_lock_stall(index as usize, MODE, before);
+}
+
+fn count_lock_stall(hart: usize, mode: usize, before: u64) {
+    let model = model();
+    // A store to a device moves the mark that time is counted from; no lock is in one.
+    let stall_ps = model.spent(hart).saturating_sub(before);
+    model.harts[hart].locks[mode].stall_ps += stall_ps;
 }
 
 extern "C" fn load<const MODE: usize>(index: c_uint, _: u32, virt: u64, _: *mut c_void) {

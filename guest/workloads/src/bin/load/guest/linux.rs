@@ -73,6 +73,12 @@ pub fn mark<const N: u16>() {
     unsafe { asm!("slti x0, x0, {n}", n = const N, options(nostack)) }
 }
 
+/// Tells a machine model that the kernel takes and waits for its locks from one address up to another.
+pub fn mark_lock_code(from: usize, to: usize) {
+    // SAFETY: as above; the model reads the two registers.
+    unsafe { asm!("slti x0, x0, {n}", n = const model_file::hint::LOCKS, in("a0") from, in("a1") to, options(nostack)) }
+}
+
 /// What the program was started with.
 pub struct Arguments {
     stack: *const usize,
@@ -142,12 +148,26 @@ pub fn read(file: usize, bytes: &mut [u8]) -> bool {
     call3(number::READ, [file, bytes.as_mut_ptr() as usize, bytes.len()]) == bytes.len() as isize
 }
 
+/// Reads as much as there is, up to the buffer's length; 0 at the end, and if it cannot be read.
+pub fn read_some(file: usize, bytes: &mut [u8]) -> usize {
+    let count = call3(number::READ, [file, bytes.as_mut_ptr() as usize, bytes.len()]);
+    usize::try_from(count).map_or(0, |count| count.min(bytes.len()))
+}
+
 /// Time since the guest was started.
 pub fn nanoseconds() -> u64 {
     let mut time = [0_u64; 2];
     const MONOTONIC: usize = 1;
     call3(number::CLOCK_GETTIME, [MONOTONIC, time.as_mut_ptr() as usize, 0]);
     time[0] * 1_000_000_000 + time[1]
+}
+
+/// The machine's clock: the same in all guests of a machine.
+pub fn ticks() -> u64 {
+    let ticks;
+    // SAFETY: reads a counter that Linux lets programs read.
+    unsafe { asm!("rdtime {}", out(reg) ticks, options(nomem, nostack)) }
+    ticks
 }
 
 /// The parent's number.
@@ -171,6 +191,13 @@ pub fn open(path: &CStr, flags: usize) -> Option<usize> {
     const HERE: isize = -100;
     const READ_WRITE: usize = 2;
     let file = call(number::OPENAT, [HERE as usize, path.as_ptr() as usize, READ_WRITE | flags, 0o600, 0, 0]);
+    usize::try_from(file).ok()
+}
+
+/// Opens a file to read.
+pub fn open_to_read(path: &CStr) -> Option<usize> {
+    const HERE: isize = -100;
+    let file = call(number::OPENAT, [HERE as usize, path.as_ptr() as usize, 0, 0, 0, 0]);
     usize::try_from(file).ok()
 }
 

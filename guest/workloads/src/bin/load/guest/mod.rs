@@ -4,6 +4,7 @@ mod crew;
 mod faults;
 mod heap;
 mod linux;
+mod locks;
 mod output;
 mod syscalls;
 
@@ -26,6 +27,8 @@ fn main(arguments: Arguments) -> i32 {
     let words = || arguments.words().skip(1);
     let outcome = match words().next() {
         Some("measure") => return measure(&arguments),
+        Some("together") => return together(&arguments),
+        Some("locks") => return locks::mark(),
         // Started by the workload that starts programs.
         Some("nothing") => return 0,
         Some(name) => run(name, words().nth(1), words().nth(2)),
@@ -109,18 +112,57 @@ fn measure(arguments: &Arguments) -> i32 {
     // the model has followed.
     linux::mark::<{ hint::ON }>();
     linux::sleep(1_000_000);
+    let (status, took) = between_marks(arguments, 2);
+    linux::mark::<{ hint::OFF }>();
+    say(took);
+    status
+}
+
+/// Before the moment at which all begin, a machine model is switched on: enough for it to follow, and for all guests to be
+/// awake. They wait for the rest of it without sleep.
+const LEAD_TICKS: u64 = 10_000;
+/// A tick of the clock, at the frequency that most machines have; where it is another, guests look at the clock more often.
+const TICK_NS: u64 = 100;
+/// A guest that is done keeps quiet for so long: its end is not to take time from those that are still at work.
+const QUIET_NS: usize = 60_000_000_000;
+
+/// Runs a program between the marks in several guests of one machine, from the same moment of the machine's clock on. The
+/// machine model stays on, for the others.
+fn together(arguments: &Arguments) -> i32 {
+    let Some(begin) = arguments.words().nth(2).and_then(|word| word.parse::<u64>().ok()) else {
+        print!("load: say when to begin, by the machine's clock, and a program\n");
+        return 1;
+    };
+    if linux::ticks() + LEAD_TICKS > begin {
+        print!("load: asked to begin at {begin}, but it is {} already\n", linux::ticks());
+        return 1;
+    }
+    while let Some(rest @ 1..) = (begin - LEAD_TICKS).checked_sub(linux::ticks()) {
+        linux::sleep((rest * TICK_NS) as usize);
+    }
+    linux::mark::<{ hint::ON }>();
+    while linux::ticks() < begin {}
+    let (status, took) = between_marks(arguments, 3);
+    linux::sleep(QUIET_NS);
+    say(took);
+    status
+}
+
+/// Runs the program that a word names between the marks; gives its status and its time.
+fn between_marks(arguments: &Arguments, word: usize) -> (i32, u64) {
     let began = linux::nanoseconds();
     linux::mark::<{ marks::BEGIN }>();
     let child = linux::fork(|| {
-        arguments.execute(2);
+        arguments.execute(word);
         print!("load: the program cannot be started\n");
         127
     });
     let status = child.map_or(126, Child::wait);
     linux::mark::<{ marks::END }>();
-    let took = linux::nanoseconds() - began;
-    linux::mark::<{ hint::OFF }>();
+    (status, linux::nanoseconds() - began)
+}
+
+fn say(took: u64) {
     // Whatever the program wrote last need not have ended its line.
     print!("\nmeasured ns={took}\n");
-    status
 }
