@@ -39,10 +39,13 @@ echo 1 >$ksm/use_zero_pages
 echo "KVM host kernel=$(uname -r) hugepages=$(sed 's/.*\[\(.*\)\].*/\1/' /sys/kernel/mm/transparent_hugepage/enabled)" \
     "ksm=on reporting=on guests=$guests memory_mib=$memory"
 
+# One level further down a boot takes minutes: the guest's first process is to have more patience than usual, and to say
+# how far it is.
+patience="systemd.show_status=1 systemd.default_device_timeout_sec=3600 systemd.default_timeout_start_sec=3600"
 run_guest() {
     qemu-system-riscv64 -pidfile "/tmp/pid-$1" -nodefaults -display none -no-reboot -M virt,aia=aplic-imsic -accel kvm -cpu host -m "${memory}M" \
         -smp 1 -kernel /guest/Image -initrd /guest/initrd \
-        -append "console=ttyS0 root=/dev/vda1 rw quiet systemd.hostname=vm-$1" -serial stdio -monitor none \
+        -append "console=ttyS0 root=/dev/vda1 rw quiet systemd.hostname=vm-$1 $patience" -serial stdio -monitor none \
         -drive if=none,id=root,file=/dev/vda,format=raw,snapshot=on -device virtio-blk-device,drive=root \
         -device virtio-balloon-device,free-page-reporting=on -device virtio-rng-device </dev/null 2>&1 | busybox tee "/tmp/console-$1" | sed "s/^/$1: /"
     echo "KVM guest $1 ended"
@@ -70,12 +73,12 @@ for index in $(seq 1 "$guests"); do
 done
 for index in $(seq 1 "$guests"); do
     tries=0
-    until grep -q "root@" "/tmp/console-$index" 2>/dev/null; do
+    until grep -q "Reached target.*multi-user.target" "/tmp/console-$index" 2>/dev/null; do
         tries=$((tries + 1))
-        [ $tries -lt 3000 ] || {
+        if [ $tries -ge 3000 ] || grep -q "Kernel panic" "/tmp/console-$index" 2>/dev/null; then
             tail -n 20 "/tmp/console-$index"
             end "failed reason=guest $index does not come up"
-        }
+        fi
         sleep 1
     done
     echo "KVM guest $index is up after $(cut -d. -f1 /proc/uptime) s"
