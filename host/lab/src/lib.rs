@@ -15,7 +15,8 @@
 //!    measured apart.
 //! 3. Its `plan(size)`: trials. A guest that runs under several systems is a [`plan::Workload`]: an initial file system
 //!    (of the cache, or made by a function in `src/workloads`), words for its kernel, and the marks around its phases;
-//!    each phase gives the values `PHASE.total`, `PHASE.user` and so on. What only makes sense on the monitor is a
+//!    each phase gives the values `PHASE.total`, `PHASE.user` and so on; with more than one in `vms` it runs in
+//!    so many VMs at once, which begin together. What only makes sense on the monitor is a
 //!    [`plan::Procedure`]: a function that boots a [`rig::Rig`] and returns [`store::Measured`] values; name the files
 //!    that it needs, and raise its `version` when it measures something else. `Trial::repeated(n)` gives seeds 0 to n;
 //!    reports then have the median and the spread.

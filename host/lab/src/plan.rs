@@ -285,8 +285,18 @@ pub struct Workload {
     pub memory_mib: u32,
     /// Whether its pages follow their users in a VM of ours.
     pub placement: Placement,
+    /// In how many VMs of ours, each with an equal part of the harts and with this command line and memory. Several begin at the
+    /// same moment, which they are told on their consoles after `WORKLOAD ready`, and a phase ends when the last of them ends.
+    #[serde(skip_serializing_if = "is_one")]
+    pub vms: u16,
     /// Its phases.
     pub phases: Vec<Phase>,
+}
+
+/// Results of one VM are as good as before there could be more.
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde calls it so")]
+const fn is_one(vms: &u16) -> bool {
+    *vms == 1
 }
 
 impl Workload {
@@ -309,6 +319,7 @@ impl Workload {
             cmdline: load.command_line(size, Some(threads)),
             memory_mib: load.memory_mib(size),
             placement: Placement::FirstTouch,
+            vms: 1,
             phases: load.phases().into_iter().map(phase).collect(),
         }
     }

@@ -10,7 +10,7 @@ use control::{
     Boot, BootConfig, Event, EventKind, Label, MachineStats, Name, StreamData, SubnetSpec, VmSpec, VmState, VmStats,
     VmSummary,
 };
-use machine::{Client, LaunchOptions, Machine, RunRoot};
+use machine::{Client, LaunchOptions, Machine, RunRoot, Stream};
 use tempfile::TempDir;
 
 use crate::plan::Trial;
@@ -298,6 +298,24 @@ impl Running {
         let mut seen = Vec::new();
         machine::wait_for_text(&stream, text, WATCHDOG, &mut seen).map_err(|error| self.wait_error(error, vm))?;
         Ok(String::from_utf8_lossy(&seen).into_owned())
+    }
+
+    /// Waits until a VM's console has shown a whole line with this text in it; gives the line from there on, and the console, to
+    /// answer.
+    ///
+    /// # Errors
+    /// [`LabError::Wait`] if it does not.
+    pub fn wait_line(&self, vm: &Name, text: &str) -> Result<(String, Stream), LabError> {
+        let (_, stream) = self.client.console(vm, 0)?;
+        let mut seen = Vec::new();
+        let found = machine::wait_for_text(&stream, text, WATCHDOG, &mut seen);
+        found.map_err(|error| self.wait_error(error, vm))?;
+        let at = seen.windows(text.len()).position(|window| window == text.as_bytes()).unwrap_or(0);
+        let mut line = seen.split_off(at);
+        let found = machine::wait_for_text(&stream, "\n", WATCHDOG, &mut line);
+        found.map_err(|error| self.wait_error(error, vm))?;
+        let line = String::from_utf8_lossy(&line).lines().next().unwrap_or_default().to_owned();
+        Ok((line, stream))
     }
 
     /// What a VM's console has shown so far, as far as it is kept.

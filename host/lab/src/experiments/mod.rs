@@ -6,6 +6,7 @@ mod locality;
 mod machine;
 mod overhead;
 mod pagecost;
+mod scalability;
 mod sharing;
 
 use crate::plan::Experiment;
@@ -18,6 +19,7 @@ pub const EXPERIMENTS: &[Experiment] = &[
     overhead::EXPERIMENT,
     bootscale::EXPERIMENT,
     pagecost::EXPERIMENT,
+    scalability::EXPERIMENT,
     sharing::EXPERIMENT,
 ];
 

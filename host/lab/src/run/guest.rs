@@ -1,16 +1,17 @@
 //! A workload under a system: the machine booted, the workload run to its end, the meter read.
 
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use control::VmSpec;
-use machine::{BareBoot, BareMachine, ModelFiles};
+use machine::{BareBoot, BareMachine, ModelFiles, SharedModel};
 
 use super::counts::Counts;
 use super::kvm;
 use super::marks::Marks;
 use crate::plan::{Artifact, Meter, System, Trial, Workload};
 use crate::report::{commit_of, describe};
-use crate::rig::{self, Rig, WATCHDOG, debian_vm};
+use crate::rig::{self, Rig, Running, WATCHDOG, debian_vm};
 use crate::store::{Measured, Value};
 use crate::{LabError, artifacts};
 
@@ -20,6 +21,8 @@ pub const KERNEL: Artifact = Artifact::Cached("kernel/Image");
 const INITRD: &str = "workload.cpio";
 /// Longest run of a workload: a modelled machine of many harts is slow.
 const PATIENCE: u32 = 6;
+/// Guests that begin together are told so long before, by the machine's clock: what the host needs to tell them all.
+const UNTIL_BEGIN: Duration = Duration::from_secs(20);
 
 /// Runs a workload, and gives what was measured in each phase.
 ///
@@ -72,15 +75,52 @@ impl Run<'_> {
         let rig = self.rig()?.module(rig::KERNEL, self.kernel.clone())?.module(INITRD, self.initrd.to_owned())?;
         let machine = rig.boot()?;
         let info = machine.client().machine_info()?;
-        let (vcpus, memory) = (self.trial.machine.harts(), self.workload.memory_mib);
-        let spec = VmSpec {
-            ports: Vec::new(),
-            rng: false,
-            balloon: false,
-            placement: self.workload.placement,
-            ..debian_vm("workload", vcpus, memory, INITRD, &self.workload.cmdline)?
+        let specs = self.specs()?;
+        specs.iter().try_for_each(|spec| machine.start(spec))?;
+        if specs.len() > 1 {
+            self.begin_together(&machine, &specs, info.timebase_hz)?;
+        }
+        let ends = specs.iter().map(|spec| self.end(&machine, spec)).collect::<Result<Vec<_>, _>>()?;
+        if let Some(results) = ends.windows(2).find(|pair| pair[0] != pair[1]) {
+            return Err(self.failed(format!("its VMs have different results: {results:?}"), String::new()));
+        }
+        let values = self.values(&ModelFiles::marks(machine.machine().dir().path()))?;
+        Ok(Measured { machine: describe(&info), commit: commit_of(&info.monitor.version), values })
+    }
+
+    /// The VMs: each an equal part of the machine's harts.
+    fn specs(&self) -> Result<Vec<VmSpec>, LabError> {
+        let Workload { vms, memory_mib, placement, ref cmdline, .. } = *self.workload;
+        let vcpus = self.trial.machine.harts() / vms.max(1);
+        let spec = |number: u16| {
+            let name = if vms == 1 { "workload".to_owned() } else { format!("workload-{number}") };
+            let spec = debian_vm(&name, vcpus, memory_mib, INITRD, cmdline)?;
+            Ok(VmSpec { ports: Vec::new(), rng: false, balloon: false, placement, ..spec })
         };
-        machine.start(&spec)?;
+        (1..=vms).map(spec).collect()
+    }
+
+    /// Tells several VMs, when all of them are ready, at which moment of the machine's clock they are to begin.
+    fn begin_together(&self, machine: &Running, specs: &[VmSpec], timebase_hz: u64) -> Result<(), LabError> {
+        let mut streams = Vec::new();
+        for spec in specs {
+            let look = || machine.wait_line(&spec.name, "WORKLOAD ");
+            let (line, stream) = (1..PATIENCE).find_map(|_| look().ok()).map_or_else(look, Ok)?;
+            if line.trim_end() != "WORKLOAD ready" {
+                return Err(self.failed(format!("{} was not ready", spec.name), machine.console(&spec.name)?));
+            }
+            streams.push(stream);
+        }
+        let look = || SharedModel::of(machine.machine().dir())?.state();
+        let now = look().map_err(|error| self.failed(error.to_string(), String::new()))?;
+        let ticks = u128::from(now.now_ps) * u128::from(timebase_hz) / 1_000_000_000_000;
+        let begin = ticks + u128::from(timebase_hz) * u128::from(UNTIL_BEGIN.as_secs());
+        let line = format!("begin {begin}\n");
+        Ok(streams.iter().try_for_each(|stream| stream.send_all(line.as_bytes(), WATCHDOG))?)
+    }
+
+    /// Waits until a VM has ended well; gives its result.
+    fn end(&self, machine: &Running, spec: &VmSpec) -> Result<String, LabError> {
         // As long as the workload needs; the machine's watchdog is for short things.
         for _ in 0..PATIENCE {
             if machine.wait_stopped(&spec.name).is_ok() {
@@ -88,9 +128,9 @@ impl Run<'_> {
             }
         }
         let ended = machine.end_of(&spec.name)?;
-        self.check(&format!("it stopped with {:?}", ended.summary.reason), ended.console)?;
-        let values = self.values(&ModelFiles::marks(machine.machine().dir().path()))?;
-        Ok(Measured { machine: describe(&info), commit: commit_of(&info.monitor.version), values })
+        self.check(&format!("it stopped with {:?}", ended.summary.reason), ended.console.clone())?;
+        let result = ended.console.split_whitespace().find_map(|word| word.strip_prefix("result="));
+        Ok(result.unwrap_or_default().to_owned())
     }
 
     /// The trial's machine with the meter in it.
@@ -120,7 +160,7 @@ impl Run<'_> {
             }
             Meter::Model => {
                 let marks = Marks::read(marks)?;
-                phases.iter().flat_map(|phase| marks.values(phase, system)).collect()
+                phases.iter().flat_map(|phase| marks.values(phase, system, self.workload.vms)).collect()
             }
             Meter::Own => return Err(self.unsupported()),
         })
@@ -132,8 +172,11 @@ impl Run<'_> {
         if console.contains("WORKLOAD done") && !said.any(|words| words.contains("failed")) {
             return Ok(());
         }
-        let experiment = format!("{} of {}", self.workload.name, self.trial.label());
-        Err(LabError::Guest { experiment, reason: end.to_owned(), console })
+        Err(self.failed(end.to_owned(), console))
+    }
+
+    fn failed(&self, reason: String, console: String) -> LabError {
+        LabError::Guest { experiment: format!("{} of {}", self.workload.name, self.trial.label()), reason, console }
     }
 
     fn unsupported(&self) -> LabError {

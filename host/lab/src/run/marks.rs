@@ -10,6 +10,7 @@
 use std::collections::BTreeMap;
 use std::path::Path;
 
+use machine_model::MarkLocks;
 use model_file::{Mode, STALLS, Stall};
 use serde::Deserialize;
 
@@ -32,6 +33,9 @@ struct Line {
 #[derive(Debug, Deserialize)]
 struct Hart {
     modes: BTreeMap<String, ModeLine>,
+    /// What of it was for locks, where the guest has told the model which code that is.
+    #[serde(default)]
+    locks: BTreeMap<String, MarkLocks>,
 }
 
 /// Totals of one mode of one hart, as they are written.
@@ -110,9 +114,10 @@ impl Marks {
 
     /// `phase.total` and what it is made of, or a missing total if a mark is missing.
     ///
-    /// Times are in nanoseconds. Parts are means over the harts, so that they add up to the total.
-    pub fn values(&self, phase: &Phase, system: System) -> Vec<Value> {
-        let Some((from, to)) = self.between(phase) else {
+    /// Times are in nanoseconds. Parts are means over the harts, so that they add up to the total. A phase of several guests
+    /// lasts until the last of them has set its mark.
+    pub fn values(&self, phase: &Phase, system: System, guests: u16) -> Vec<Value> {
+        let Some((from, to)) = self.between(phase, guests) else {
             let why = "a mark is missing: the workload did not run, or the model was off";
             return vec![Value::missing(&format!("{}.total", phase.name), why)];
         };
@@ -141,16 +146,20 @@ impl Marks {
         if local + remote != 0 {
             values.push(value("local_share", 100.0 * ratio(local, local + remote), "%"));
         }
+        values.extend(
+            locks(from, to, system).iter().flat_map(|locks| locks.split(&owners)).map(|(part, ps)| time(part, ps)),
+        );
         values.push(value("walk_reads", ratio(all.walk_reads, 1), "reads"));
         values.push(value("instructions", ratio(all.instructions, 1), "instructions"));
         values
     }
 
-    /// The first line of the first mark, and the first of the other behind it.
-    fn between(&self, phase: &Phase) -> Option<(&Line, &Line)> {
+    /// The first line of the first mark, and of the other behind it the first, or as many as there are guests.
+    fn between(&self, phase: &Phase, guests: u16) -> Option<(&Line, &Line)> {
         let (Mark::Hint(from), Mark::Hint(to)) = (phase.from, phase.to) else { return None };
         let start = self.0.iter().position(|line| line.mark == from)?;
-        let end = self.0.iter().skip(start).find(|line| line.mark == to)?;
+        let mut ends = self.0.iter().skip(start).filter(|line| line.mark == to);
+        let end = ends.nth(usize::from(guests.checked_sub(1)?))?;
         Some((self.0.get(start)?, end))
     }
 }
@@ -211,6 +220,40 @@ impl Owners {
     }
 }
 
+/// What the workload's kernel did for its locks, on all harts. `None` where nobody has said which code that is.
+fn locks(from: &Line, to: &Line, system: System) -> Option<Locks> {
+    let mode = if system == System::Bare { Mode::S } else { Mode::VS };
+    let of = |hart: &Hart| hart.locks.get(mode.name()).copied();
+    let mut sum = None;
+    for (before, after) in from.harts.iter().zip(&to.harts) {
+        let Some(after) = of(after) else { continue };
+        let (before, sum) = (of(before).unwrap_or_default(), sum.get_or_insert_with(MarkLocks::default));
+        sum.time_ps += after.time_ps.saturating_sub(before.time_ps);
+        sum.stall_ps += after.stall_ps.saturating_sub(before.stall_ps);
+        sum.wait_ps += after.wait_ps.saturating_sub(before.wait_ps);
+    }
+    // Waiting alone tells nothing of the rest.
+    sum.filter(|sum| sum.time_ps > 0).map(Locks)
+}
+
+/// What of the kernel's and of idle time was for locks.
+struct Locks(MarkLocks);
+
+impl Locks {
+    /// All of it, and what remains of the parts that it was taken from.
+    fn split(&self, owners: &Owners) -> [(&'static str, u64); 4] {
+        let MarkLocks { time_ps, stall_ps, wait_ps } = self.0;
+        let stall = owners.kernel.stall_ps.iter().sum::<u64>();
+        let busy = owners.kernel.time_ps.saturating_sub(stall);
+        [
+            ("sync", time_ps + wait_ps),
+            ("kernel_rest_busy", busy.saturating_sub(time_ps - stall_ps)),
+            ("kernel_rest_stall", stall.saturating_sub(stall_ps)),
+            ("idle_rest", owners.idle.time_ps.saturating_sub(wait_ps)),
+        ]
+    }
+}
+
 impl Counters {
     fn since(self, before: Self) -> Self {
         let since = |now: [u64; STALLS], before: [u64; STALLS]| {
@@ -259,7 +302,7 @@ mod tests {
     }
 
     fn numbers(marks: &Marks, system: System) -> BTreeMap<String, Option<f64>> {
-        marks.values(&PHASE, system).into_iter().map(|value| (value.name, value.number)).collect()
+        marks.values(&PHASE, system, 1).into_iter().map(|value| (value.name, value.number)).collect()
     }
 
     #[test]
@@ -285,10 +328,40 @@ mod tests {
     #[test]
     fn missing_marks_are_told() {
         for text in [String::new(), line(2, 1, 1), [line(3, 1, 1), line(2, 2, 2)].join("\n")] {
-            let values = Marks::parse(&text).expect("all are marks").values(&PHASE, System::Bare);
+            let values = Marks::parse(&text).expect("all are marks").values(&PHASE, System::Bare, 1);
             assert_eq!((values.len(), values[0].number), (1, None));
             assert!(values[0].note.contains("a mark is missing"));
         }
+    }
+
+    #[test]
+    fn locks_are_taken_from_the_kernels_and_from_idle_time() {
+        let locked = |line: &str, n: u64| {
+            let mut line: serde_json::Value = serde_json::from_str(line).expect("a line");
+            line["harts"][0]["locks"] =
+                serde_json::json!({"vs": {"time_ps": 400 * n, "stall_ps": n, "wait_ps": 1000 * n}});
+            line.to_string()
+        };
+        let (from, to) = (line(2, 10_000, 1), line(3, 110_000, 11));
+        let text = [locked(&from, 1), locked(&to, 11)].join("\n");
+        let vm = numbers(&Marks::parse(&text).expect("all are marks"), System::Mirrorball);
+        assert_eq!((vm["a.sync"], vm["a.idle_rest"]), (Some(7.0), Some(35.0)));
+        let parts = ["sync", "kernel_rest_busy", "kernel_rest_stall", "idle_rest"].map(|part| vm[&format!("a.{part}")]);
+        let split: f64 = parts.iter().flatten().sum();
+        assert!((split - 55.0).abs() < 1e-9, "kernel and idle time together: {split}");
+        // On a bare machine these are somebody else's.
+        assert!(!numbers(&Marks::parse(&text).expect("all are marks"), System::Bare).contains_key("a.sync"));
+        assert!(
+            !numbers(&Marks::parse(&[from, to].join("\n")).expect("marks"), System::Mirrorball).contains_key("a.sync")
+        );
+    }
+
+    #[test]
+    fn several_guests_end_with_the_last() {
+        let text = [line(2, 10_000, 1), line(2, 10_500, 1), line(3, 60_000, 6), line(3, 110_000, 11)].join("\n");
+        let marks = Marks::parse(&text).expect("all are marks");
+        let total = |guests| marks.values(&PHASE, System::Mirrorball, guests)[0].number;
+        assert_eq!([total(1), total(2), total(3), total(0)], [Some(50.0), Some(100.0), None, None]);
     }
 
     #[test]

@@ -63,6 +63,7 @@ fn operations(size: Size) -> Workload {
         cmdline: format!("quiet scale={}", size.pick(2, 1)),
         memory_mib: MEMORY_MIB,
         placement: Placement::FirstTouch,
+        vms: 1,
         phases: PHASES.into_iter().map(phase).chain([BOOT]).collect(),
     }
 }

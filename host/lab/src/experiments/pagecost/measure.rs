@@ -105,7 +105,7 @@ impl Run {
     /// Instructions and nanoseconds of the monitor in a phase, less what it has in as much time of the usual one.
     fn monitor(&self, phase: &Phase, usual: Option<&Phase>) -> [Option<f64>; 2] {
         let number = |phase: &Phase, part: &str| {
-            let values = self.marks.values(phase, System::Mirrorball);
+            let values = self.marks.values(phase, System::Mirrorball, 1);
             let wanted = format!("{}.{part}", phase.name);
             values.into_iter().find(|value| value.name == wanted).and_then(|value| value.number)
         };
