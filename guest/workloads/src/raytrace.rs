@@ -1,8 +1,9 @@
 //! Workload `raytrace`: threads trace rays through one scene that all only read; each takes the next tile of the image.
 //!
-//! Workload `shadows` lights a larger scene by the sky: from what each pixel shows, rays go in all directions. They meet
-//! anything, so caches help little; nearly all is reading.
+//! Workload `shadows` lights a larger scene by the sky: from what each pixel shows, rays go in all directions, and on from
+//! what they meet, until they come to the sky. They go anywhere, so caches help little; nearly all is reading.
 
+mod grid;
 mod scene;
 mod vector;
 
@@ -12,11 +13,14 @@ use core::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
 use crate::digest::Digest;
 use crate::random::Random;
 use crate::{Crew, Size};
+use grid::{Grid, Met};
 use scene::Scene;
 use vector::Vector;
 
 /// Width and height of a tile, in pixels.
 const TILE: usize = 16;
+/// The same for `shadows`, whose pixels are work enough: threads end together.
+const SMALL_TILE: usize = 4;
 /// How often a ray is mirrored.
 const DEPTH: u32 = 3;
 /// How far off a surface a new ray begins.
@@ -36,14 +40,17 @@ pub const fn expected(size: Size) -> u64 {
     size.pick(0x9932_9b1a_f4ec_f07e, 0x5b7b_8441_dd10_e3d5)
 }
 
-/// Rays to the sky for each pixel of `shadows`.
-const SKY: u32 = 12;
+/// Ways of light to what each pixel of `shadows` shows.
+const WAYS: u32 = 8;
+/// How often light is reflected on its way, at most, and how much of it each time.
+const REFLECTIONS: u32 = 6;
+const ALBEDO: f64 = 0.8;
 
 /// Workload `shadows`: all pixels' brightness in one number. Calls `loaded` when the scene is there.
 pub fn run_lit(crew: &dyn Crew, size: Size, loaded: &dyn Fn()) -> u64 {
-    let scene = Scene::random(size.pick(300_000, 600_000), 5);
+    let scene = Grid::random(size.pick(200_000, 400_000), size.pick(80, 100), 5);
     loaded();
-    let image = paint(crew, size.pick((320, 240), (512, 384)), &|at, shape| sky(&scene, at, shape));
+    let image = light(crew, &scene, size.pick((288, 216), (384, 288)));
     let mut digest = Digest::default();
     image.iter().for_each(|pixel| digest.add(u64::from(*pixel)));
     digest.value()
@@ -51,35 +58,59 @@ pub fn run_lit(crew: &dyn Crew, size: Size, loaded: &dyn Fn()) -> u64 {
 
 /// The result that it must have.
 pub const fn expected_lit(size: Size) -> u64 {
-    size.pick(0x336f_6a0d_1b56_1df8, 0xac89_a152_939b_21da)
+    size.pick(0x034e_f9a0_e607_32ad, 0x217f_9ea6_efed_8e83)
 }
 
-/// How many of the rays from what a pixel shows reach the sky.
-fn sky(scene: &Scene, at: (usize, usize), shape: (usize, usize)) -> u32 {
-    let along = through_pixel(at, shape);
-    let Some(hit) = scene.nearest(Vector::ZERO, along) else { return SKY + 1 };
-    let place = along.times(hit.distance);
-    let normal = (place - hit.sphere.centre).times(1.0 / hit.sphere.radius);
-    let start = place + normal.times(STEP);
-    let mut random = Random::new((at.1 * shape.0 + at.0) as u64);
-    let mut one = || 2.0 * random.unit() - 1.0;
-    let directions = core::iter::repeat_with(|| Vector::new(one(), one(), one()).unit());
-    let seen = |ray: Vector| !scene.is_hidden(start, if ray.dot(normal) < 0.0 { ray.times(-1.0) } else { ray });
-    directions.take(SKY as usize).map(|ray| u32::from(seen(ray))).sum()
+fn light(crew: &dyn Crew, scene: &Grid, shape: (usize, usize)) -> Vec<u32> {
+    paint(crew, shape, SMALL_TILE, &|at, shape| {
+        let along = through_pixel(at, shape);
+        let mut random = Random::new((at.1 * shape.0 + at.0) as u64);
+        let light = match scene.nearest(Vector::ZERO, along) {
+            None => sky(along),
+            Some(met) => (0..WAYS).map(|_| way(scene, met, along, &mut random)).sum::<f64>() / f64::from(WAYS),
+        };
+        // 255 for the brightest sky.
+        (light * 255.0) as u32
+    })
+}
+
+/// How bright the sky is in a direction.
+fn sky(along: Vector) -> f64 {
+    0.6 + 0.4 * along.y
+}
+
+/// How much light comes from the sky one of many ways to what a ray from the eye has met, and on to the eye.
+fn way(scene: &Grid, mut met: Met, mut along: Vector, random: &mut Random) -> f64 {
+    let (mut start, mut share) = (Vector::ZERO, 1.0);
+    for _ in 0..REFLECTIONS {
+        let place = start + along.times(met.distance);
+        let normal = (place - met.centre).times(1.0 / met.radius);
+        // Off a dull surface light goes in all directions, most of it upright.
+        let mut one = || 2.0 * random.unit() - 1.0;
+        along = (normal + Vector::new(one(), one(), one()).unit()).unit();
+        start = place + normal.times(STEP);
+        share *= ALBEDO;
+        met = match scene.nearest(start, along) {
+            Some(met) => met,
+            None => return share * sky(along),
+        };
+    }
+    0.0
 }
 
 fn render(crew: &dyn Crew, scene: &Scene, shape: (usize, usize)) -> Vec<u32> {
-    paint(crew, shape, &|at, shape| packed(trace(scene, Vector::ZERO, through_pixel(at, shape), DEPTH)))
+    paint(crew, shape, TILE, &|at, shape| packed(trace(scene, Vector::ZERO, through_pixel(at, shape), DEPTH)))
 }
 
-/// An image of which `pixel` tells each pixel; threads take tile after tile.
+/// An image of which `pixel` tells each pixel; threads take tile after tile, of `size` pixels in each direction.
 fn paint(
     crew: &dyn Crew,
     (width, height): (usize, usize),
+    size: usize,
     pixel: &(dyn Fn((usize, usize), (usize, usize)) -> u32 + Sync),
 ) -> Vec<u32> {
     let image: Vec<AtomicU32> = (0..width * height).map(|_| AtomicU32::new(0)).collect();
-    let (columns, rows) = (width.div_ceil(TILE), height.div_ceil(TILE));
+    let (columns, rows) = (width.div_ceil(size), height.div_ceil(size));
     let next = AtomicUsize::new(0);
     crew.each(&|_| {
         loop {
@@ -88,9 +119,9 @@ fn paint(
             if tile >= columns * rows {
                 return;
             }
-            let (left, top) = (tile % columns * TILE, tile / columns * TILE);
-            for y in top..(top + TILE).min(height) {
-                for x in left..(left + TILE).min(width) {
+            let (left, top) = (tile % columns * size, tile / columns * size);
+            for y in top..(top + size).min(height) {
+                for x in left..(left + size).min(width) {
                     image[y * width + x].store(pixel((x, y), (width, height)), Ordering::Relaxed);
                 }
             }
@@ -151,6 +182,13 @@ mod tests {
             let result = run_lit(&HostCrew(threads), size, &|| loaded.set(loaded.get() + 1));
             assert_eq!((result, loaded.get()), (expected_lit(size), 1), "{size:?} {result:#x}");
         }
+    }
+
+    #[test]
+    fn light_comes_by_many_ways() {
+        let image = light(&HostCrew(2), &Grid::random(3000, 20, 3), (64, 48));
+        let bright: std::collections::BTreeSet<u32> = image.iter().copied().collect();
+        assert!(bright.len() > 50 && bright.iter().all(|bright| *bright <= 255), "{bright:?}");
     }
 
     #[test]
