@@ -3,8 +3,8 @@
 //!
 //! Every change is the one that [`step`] makes: builds with assertions compare the two.
 
-use addr::{BASE_PAGE, Gfn, MachineAddr, Mfn, NodeId};
-use frames::{DyingList, Frames, MachineMemory, PageUse, Pool};
+use addr::{Gfn, MachineAddr, Mfn, NodeId};
+use frames::{Clean, DyingList, Frame, Frames, MachineMemory, PageUse, Pool};
 
 use crate::pmap::slot_addr;
 use crate::slot::Slot;
@@ -99,35 +99,43 @@ impl Pmap {
         Some(to)
     }
 
-    /// [`Pmap::replicate`] to a page that is taken from `pool`: the copy, or `None` with nothing changed. Of the first copy
-    /// `history` makes the history of the master's row anew.
+    /// The page that a copy of what is at `gfn`, for harts of the pool's first node, is to be made from. `None` if it cannot have
+    /// one, or has one.
+    #[inline(always)]
+    #[must_use]
+    pub fn master_for_copy<M: MachineMemory>(&self, pool: &Pool<'_, M>, gfn: Gfn) -> Option<Mfn> {
+        let place = self.place_of(pool.memory, gfn).filter(|_| pool.vm == self.vm())?;
+        let (master, nodes) = place.slot.replicable_page()?;
+        let node = pool.nodes.first().filter(|node| node.0 < 8)?;
+        let has_one = nodes & 1 << node.0 != 0 || pool.frames.map().node_of(master) == Some(*node);
+        (!has_one).then_some(master)
+    }
+
+    /// [`Pmap::replicate`] to `copy`, which was taken for that from `pool` and made from `master`: the copy. Of the first copy
+    /// `history` makes the history of the master's row anew. The caller knows that nobody has written the page since.
+    ///
+    /// # Errors
+    /// The copy, with nothing changed, if the page is another one by now, or may not have copies any more.
     #[inline(always)]
     pub fn replicate_quickly<M: MachineMemory>(
         &mut self,
         pool: &Pool<'_, M>,
         gfn: Gfn,
+        (master, copy): (Mfn, Frame<Clean>),
         history: impl FnOnce((u8, u16)) -> (u8, u16),
-    ) -> Option<Mfn> {
-        let place = self.place_of(pool.memory, gfn).filter(|_| pool.vm == self.vm())?;
-        let node = *pool.nodes.first()?;
-        let (master, nodes) = place.slot.replicable_page().filter(|_| node.0 < 8)?;
-        let row = pool.frames.map().entry(master)?;
-        if nodes & 1 << node.0 != 0 || row.node() == node {
-            return None;
-        }
-        let copy = pool.replica_to_fill(gfn)?;
-        let page = copy.mfn();
-        pool.memory.copy_page(master, page);
-        let copy = match copy.overwritten(BASE_PAGE) {
-            Ok(copy) => copy,
-            Err(copy) => {
-                pool.frames.free(copy);
-                return None;
-            }
+    ) -> Result<Mfn, Frame<Clean>> {
+        let (page, node) = (copy.mfn(), copy.node());
+        let place = self.place_of(pool.memory, gfn).filter(|_| pool.vm == self.vm() && node.0 < 8);
+        let found =
+            place.and_then(|place| Some((place, place.slot.replicable_page()?, pool.frames.map().entry(master)?)));
+        let Some((place, nodes, row)) = found
+            .filter(|(_, (page, nodes), row)| *page == master && nodes & 1 << node.0 == 0 && row.node() != node)
+            .map(|(place, (_, nodes), row)| (place, nodes, row))
+        else {
+            return Err(copy);
         };
         if let Err((_, copy)) = pool.frames.attach_replica(master, copy, self.owner(gfn)) {
-            pool.frames.free(copy);
-            return None;
+            return Err(copy);
         }
         let new = Slot::replicated(master, nodes | 1 << node.0);
         self.change_place(pool.memory, gfn, place, Event::Replicate { node }, new);
@@ -136,7 +144,7 @@ impl Pmap {
             let (moves, tick) = history(row.history());
             row.set_history(moves, tick);
         }
-        Some(page)
+        Ok(page)
     }
 
     /// What [`Pmap::page_for`] says of a single page: its master or only page, and what harts of `node` should see. `None`

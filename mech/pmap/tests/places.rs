@@ -202,12 +202,28 @@ impl<'a> Bench<'a> {
                 _ => false,
             };
         if Self::is_quick(gfn) {
+            let master = self.pmap.master_for_copy(&pool, gfn);
+            assert_eq!(master, before.mfn().filter(|_| may), "{before:?} to {node}");
             let history = || before.mfn().and_then(|page| self.frames.map().entry(page)).map(|row| row.history());
             let old = history();
-            let got = self.pmap.replicate_quickly(&pool, gfn, |(moves, _)| (moves.wrapping_add(1), 78));
-            assert_eq!(got.is_some(), may, "{before:?} to {node}");
-            let own = self.pmap.own_page_for(self.frames, self.memory, gfn, NodeId(node));
-            assert!(got.is_none_or(|copy| own.is_some_and(|(_, seen, _)| seen == copy)), "{own:?}");
+            let tried = |(moves, _): (u8, u16)| (moves.wrapping_add(1), 78);
+            let copy = pool.replica_to_fill(gfn).expect("there is memory");
+            let from = before.mfn().unwrap_or(copy.mfn());
+            let copy = copy.copy_from(self.memory, from).expect("it is memory");
+            let other = copy.mfn();
+            let refused = self.pmap.replicate_quickly(&pool, gfn, (other, copy), tried);
+            let copy = refused.expect_err("it is not what the page is a copy of");
+            match self.pmap.replicate_quickly(&pool, gfn, (from, copy), tried) {
+                Ok(copy) => {
+                    assert!(may, "{before:?} to {node}");
+                    let own = self.pmap.own_page_for(self.frames, self.memory, gfn, NodeId(node));
+                    assert!(own.is_some_and(|(_, seen, _)| seen == copy), "{own:?}");
+                }
+                Err(copy) => {
+                    assert!(!may, "{before:?} to {node}");
+                    self.frames.free(copy);
+                }
+            }
             let is_first = may && matches!(before, PageState::Private { .. });
             let new = old.map(|(moves, tick)| if is_first { (moves.wrapping_add(1), 78) } else { (moves, tick) });
             assert_eq!(history(), new, "the first copy was a try");

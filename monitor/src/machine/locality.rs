@@ -5,7 +5,7 @@
 //! job is a few pages of one VM; a hart gets one at a look, so what a look costs anybody is bounded, and so is what waits.
 //!
 //! Pages that several nodes use are watched first: those that were not written for a while are replicated. Large pages are
-//! judged when the interval of the counters ends, by the misses on all their pages; then the counters begin anew.
+//! judged by the misses on all their pages, see `blocks`.
 //!
 //! Where the machine counts no misses, samples of the pages take their place: see `sampling`.
 
@@ -29,9 +29,11 @@ use blocks::Block;
 use control::{EventKind, Placement, PlacementAction, PlacementBy, PlacementReason};
 use core::sync::atomic::{AtomicU64, Ordering};
 use frames::{PageInfo, PageState};
-use job::Work;
+use job::{Lane, Lanes, Work};
 use machine_io::{MissCounters, MissedPage};
-use placement::{Backing, Budget, Misses, NODES, PageFacts, Proposal, Reason, Switches, Thresholds, Writes, decide};
+use placement::{
+    Backing, Budget, Misses, NODES, PageFacts, Proposal, Reason, Switches, Thresholds, Writes, decide, readers,
+};
 use rv::csr;
 use sampling::Sampling;
 use spin::Mutex;
@@ -105,8 +107,12 @@ struct Locality {
     known: Known,
     /// What VMs may spend on pages that were tried before.
     budgets: Vec<(VmId, Budget)>,
+    /// Jobs of VMs that are under way.
+    lanes: Vec<(VmId, Lanes)>,
     /// Large pages with hot pages in this interval.
     blocks: VecDeque<Block>,
+    /// How many of them are new at this look.
+    noted: usize,
     /// Where the next job of a node goes.
     turn: usize,
     sampling: Sampling,
@@ -215,6 +221,11 @@ fn stays(vm: &Vm, pages: u64, reason: PlacementReason) {
     }
 }
 
+/// Is it a hart of `node` that has no job of this look?
+fn is_free(hart: &Hart, node: NodeId, busy: &CpuSet) -> bool {
+    hart.node == node && hart.is_online() && !busy.contains(hart.cpu)
+}
+
 impl Locality {
     const fn new() -> Self {
         Self {
@@ -227,7 +238,9 @@ impl Locality {
             watched: VecDeque::new(),
             known: Known::new(),
             budgets: Vec::new(),
+            lanes: Vec::new(),
             blocks: VecDeque::new(),
+            noted: 0,
             turn: 0,
             sampling: Sampling::new(),
         }
@@ -267,6 +280,7 @@ impl Locality {
         self.interval_end = 0;
         self.planned = Batches::new();
         self.budgets.clear();
+        self.lanes.clear();
         self.watched.clear();
         self.blocks.clear();
     }
@@ -341,7 +355,7 @@ impl Locality {
         }
         let Some(Found { vm, switches, gfn, home, located }) = locate(guests, page) else { return };
         if located.size == PageSize::Large {
-            self.note_block(vm, gfn, page, now);
+            self.note_block(counters, vm, gfn, page, now);
             return;
         }
         // Who needs no budget is not asked for it.
@@ -371,8 +385,15 @@ impl Locality {
         }
         match proposal {
             Proposal::Migrate { .. } => self.planned.add_one(vm.id, Kind::Migrate, node, gfn),
-            Proposal::Replicate { .. } => self.planned.add_one(vm.id, Kind::Replicate, node, gfn),
-            Proposal::Watch => to_watch.add_one(vm.id, Kind::Replicate, node, gfn),
+            Proposal::Replicate { .. } | Proposal::Watch => {
+                let to = if proposal == Proposal::Watch { to_watch } else { &mut self.planned };
+                for on in readers(&facts, &THRESHOLDS) {
+                    if on == node || !self.known.is_known(page, on, self.tick, 1) {
+                        self.known.note(page, on, self.tick);
+                        to.add_one(vm.id, Kind::Replicate, on, gfn);
+                    }
+                }
+            }
             Proposal::Leave(reason) => _ = told(reason).map(|reason| stays(vm, 1, reason)),
             // Only a VM that may not have replicas is told so, and it has none.
             Proposal::Collapse(_) => debug_assert!(matches!(located.backing, Backing::Replicated { .. })),
@@ -403,22 +424,40 @@ impl Locality {
     /// Sends each hart at most one job; returns how many were sent.
     fn send_jobs(&mut self, guests: &Guests) -> usize {
         let mut busy = CpuSet::EMPTY;
+        self.lanes.retain(|(vm, _)| guests.find(*vm).is_some());
+        // What waits for VMs that are gone.
+        self.planned.drop_unless(|vm| guests.find(vm).is_some());
         let mut sent = self.send_block_steps(guests, &mut busy);
-        for node in description().nodes.ids() {
-            while let Some(target) = self.planned.has(node).then(|| self.free_hart(node, &busy)).flatten()
-                && let Some(batch) = self.planned.take(|batch| batch.node == node)
+        for (vm, _) in guests.0.iter().filter(|(vm, _)| !vm.is_ending()) {
+            while let Some(lane) = self.free_lane(vm.id)
+                && let Some(batch) = self.next_batch(vm.id, &busy)
+                && let Some(target) = self.free_hart(batch.node, &busy)
             {
-                let Some((vm, _)) = guests.find(batch.vm).filter(|(vm, _)| !vm.is_ending()) else { continue };
                 busy = busy.with(target.cpu);
                 let work = match batch.kind {
                     Kind::Migrate => Work::Migrate(batch.gfns),
                     Kind::Replicate => Work::Replicate(batch.gfns),
                 };
-                target.send(hart::Message::Place(Job::new(vm, work, node, self.tick)));
+                target.send(hart::Message::Place(Job::new(vm, work, batch.node, self.tick, lane)));
                 sent += 1;
             }
         }
         sent
+    }
+
+    /// The VM's oldest batch that goes to a node one of whose harts is free.
+    fn next_batch(&mut self, vm: VmId, busy: &CpuSet) -> Option<Batch> {
+        let is_free = |node| hart::all().iter().any(|hart| is_free(hart, node, busy));
+        self.planned.take(|batch| batch.vm == vm && is_free(batch.node))
+    }
+
+    /// Room for one more job of the VM, if there is any.
+    fn free_lane(&mut self, vm: VmId) -> Option<Lane> {
+        let at = self.lanes.iter().position(|(id, _)| *id == vm).unwrap_or_else(|| {
+            self.lanes.push((vm, Lanes::default()));
+            self.lanes.len() - 1
+        });
+        self.lanes.get(at)?.1.take()
     }
 
     /// A hart of `node` that has no job of this look, by turns.
@@ -426,7 +465,7 @@ impl Locality {
         let harts = hart::all();
         let (before, behind) = harts.split_at_checked(self.turn + 1).unwrap_or((harts, &[]));
         let mut by_turns = behind.iter().chain(before);
-        let found = by_turns.find(|hart| hart.node == node && hart.is_online() && !busy.contains(hart.cpu))?;
+        let found = by_turns.find(|hart| is_free(hart, node, busy))?;
         self.turn = found.cpu.index();
         Some(found)
     }

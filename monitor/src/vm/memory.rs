@@ -8,11 +8,13 @@ mod door;
 mod fault;
 mod merge;
 mod place;
+mod placed;
 mod sample;
 mod share;
 
 pub use merge::{Candidates, Watched, merge};
-pub use place::{Located, PlacedCounts, Wish};
+pub use place::{Located, PlacedCounts};
+pub use placed::Wish;
 
 use crate::machine::{
     self,
@@ -70,7 +72,7 @@ pub struct GuestRam {
     /// Pages that came back and are in no event yet.
     untold: AtomicU64,
     sharing: share::Counters,
-    placing: place::Counters,
+    placing: placed::Counters,
 }
 
 struct Inner {
@@ -176,7 +178,7 @@ impl GuestRam {
             returned: AtomicU64::new(0),
             untold: AtomicU64::new(0),
             sharing: share::Counters::default(),
-            placing: place::Counters::default(),
+            placing: placed::Counters::default(),
         })
     }
 

@@ -9,8 +9,12 @@ use crate::{History, Misses, NODES, Reason, Switches, Thresholds};
 pub struct BlockFacts {
     /// Where it is.
     pub home: NodeId,
-    /// Misses of each node on all its pages.
+    /// Misses of each node on all its pages, since the first of them was hot or the interval began.
     pub misses: Misses,
+    /// Is the interval over? Before, only what is clear is decided.
+    pub is_over: bool,
+    /// Did the interval before say that its pages have different users?
+    pub was_mixed: bool,
     /// Does a device use any of it?
     pub is_pinned: bool,
     /// Did a vCPU of its VM change nodes lately?
@@ -33,6 +37,11 @@ pub enum BlockProposal {
     },
     /// Its pages have different users: let each find its place. That costs a table and TLB entries.
     Split,
+    /// Too little is known yet: ask again with more misses.
+    Wait,
+    /// It looks as if its pages had different users. So do all pages between two phases of a guest: ask again after another
+    /// interval.
+    LookAgain,
 }
 
 /// What to do with a block at tick `now`.
@@ -54,11 +63,17 @@ pub fn decide_block(facts: &BlockFacts, now: u16, switches: Switches, thresholds
         return BlockProposal::Leave(Reason::Tried);
     }
     let total: u64 = facts.misses.iter().map(|misses| u64::from(*misses)).sum();
+    let is_clear = total >= u64::from(thresholds.block_hot);
+    if !facts.is_over && !is_clear {
+        return BlockProposal::Wait;
+    }
     if total < u64::from(thresholds.hot) {
         return BlockProposal::Leave(Reason::Cold);
     }
     let dominates = |misses: u32| u64::from(misses) * 1000 >= total * u64::from(thresholds.dominant_permille);
-    let Some(user) = facts.misses.iter().position(|misses| dominates(*misses)) else { return BlockProposal::Split };
+    let Some(user) = facts.misses.iter().position(|misses| dominates(*misses)) else {
+        return if is_clear || facts.was_mixed { BlockProposal::Split } else { BlockProposal::LookAgain };
+    };
     if user == facts.home.index() {
         // Another node's pages are too few to give the block up for.
         return BlockProposal::Leave(Reason::Local);
@@ -66,7 +81,7 @@ pub fn decide_block(facts: &BlockFacts, now: u16, switches: Switches, thresholds
     if !switches.migrate {
         return BlockProposal::Leave(Reason::SwitchedOff);
     }
-    if total < u64::from(thresholds.block_hot) {
+    if !is_clear {
         return BlockProposal::Split;
     }
     BlockProposal::Migrate { to: NodeId(user as u8) }
@@ -82,7 +97,9 @@ mod tests {
         let mut counts = [0; NODES];
         counts[..misses.len()].copy_from_slice(misses);
         let (home, history) = (NodeId(0), History::default());
-        BlockFacts { home, misses: counts, is_pinned: false, is_unsettled: false, history, may_retry: true }
+        let (is_over, was_mixed) = (true, false);
+        let misses = counts;
+        BlockFacts { home, misses, is_over, was_mixed, is_pinned: false, is_unsettled: false, history, may_retry: true }
     }
 
     fn ask(facts: &BlockFacts) -> BlockProposal {
@@ -98,6 +115,24 @@ mod tests {
         assert_eq!(ask(&facts(&[])), BlockProposal::Leave(Reason::Cold));
         assert_eq!(ask(&facts(&[u32::MAX, 0])), BlockProposal::Leave(Reason::Local));
         assert_eq!(ask(&facts(&[u32::MAX; 8])), BlockProposal::Split);
+    }
+
+    #[test]
+    fn what_is_clear_is_done_before_the_interval_ends() {
+        let early = |misses: &[u32]| ask(&BlockFacts { is_over: false, ..facts(misses) });
+        assert_eq!(early(&[0, 4096]), BlockProposal::Migrate { to: NodeId(1) });
+        assert_eq!(early(&[2048, 2048]), BlockProposal::Split);
+        assert_eq!(early(&[4096, 0]), BlockProposal::Leave(Reason::Local));
+        for few in [&[0, 4095][..], &[2047, 2048], &[0, 1], &[]] {
+            assert_eq!(early(few), BlockProposal::Wait, "{few:?}");
+        }
+    }
+
+    #[test]
+    fn a_block_with_few_misses_of_several_is_looked_at_twice() {
+        let mixed = facts(&[500, 500]);
+        assert_eq!(ask(&mixed), BlockProposal::LookAgain);
+        assert_eq!(ask(&BlockFacts { was_mixed: true, ..mixed }), BlockProposal::Split);
     }
 
     #[test]

@@ -42,7 +42,7 @@ mod thresholds;
 pub use block::{BlockFacts, BlockProposal, decide_block};
 pub use budget::Budget;
 pub use history::History;
-pub use page::{Backing, PageFacts, Proposal, Reason, Writes, decide};
+pub use page::{Backing, PageFacts, Proposal, Reason, Writes, decide, readers};
 pub use samples::{Found, LOOKS, OPEN, Sample, Samples};
 pub use thresholds::{Switches, Thresholds};
 

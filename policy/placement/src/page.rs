@@ -148,9 +148,22 @@ pub fn decide(facts: &PageFacts, now: u16, switches: Switches, thresholds: &Thre
     }
 }
 
+/// The nodes that are to have copies when a page is replicated: the one that asked, and those that are about to ask.
+pub fn readers(facts: &PageFacts, thresholds: &Thresholds) -> impl Iterator<Item = NodeId> {
+    let have = match facts.backing {
+        Backing::Replicated { nodes } => nodes,
+        Backing::Private | Backing::Shared => 0,
+    };
+    let (by, home, misses, enough) = (facts.by, facts.home, facts.misses, thresholds.hot / 2);
+    let has = move |node: NodeId| node == home || have & 1 << node.index() != 0;
+    let wants = move |node: &NodeId| *node == by || misses[node.index()] >= enough && !has(*node);
+    (0..NODES as u8).map(NodeId).filter(wants)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+    use alloc::vec::Vec;
 
     const T: Thresholds = Thresholds::for_misses();
 
@@ -194,6 +207,15 @@ mod tests {
         assert_eq!(ask(&PageFacts { backing: copies, ..facts }), replicate);
         let there = Backing::Replicated { nodes: 0b10 };
         assert_eq!(ask(&PageFacts { backing: there, ..facts }), Proposal::Leave(Reason::Local));
+    }
+
+    #[test]
+    fn copies_are_for_all_who_will_ask_soon() {
+        let readers = |facts: PageFacts| super::readers(&facts, &T).map(|node| node.0).collect::<Vec<_>>();
+        let facts = hot(2, &[500, 15, 32, 16, 99]);
+        assert_eq!(readers(facts), [2, 3, 4], "not where it is, nor who hardly reads it");
+        assert_eq!(readers(PageFacts { backing: Backing::Replicated { nodes: 0b1_0000 }, ..facts }), [2, 3]);
+        assert_eq!(readers(hot(1, &[0, 32])), [1]);
     }
 
     #[test]

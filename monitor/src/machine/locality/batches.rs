@@ -96,9 +96,10 @@ impl Batches {
         SOON.saturating_sub(self.pages + watched)
     }
 
-    /// Does anything go to `node`?
-    pub fn has(&self, node: NodeId) -> bool {
-        self.batches.iter().any(|batch| batch.node == node)
+    /// Keeps those of VMs that are still there.
+    pub fn drop_unless(&mut self, is_there: impl Fn(VmId) -> bool) {
+        self.batches.retain(|batch| is_there(batch.vm));
+        self.pages = self.batches.iter().map(|batch| batch.gfns.len()).sum();
     }
 
     /// Does a page of the VM's block wait?

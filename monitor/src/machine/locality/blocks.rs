@@ -1,4 +1,5 @@
-//! Large pages: judged when the counters' interval ends, moved one at a time to each node.
+//! Large pages: judged by the misses on all their pages since the first of these was hot, as soon as they are enough or the
+//! counters' interval ends; moved one at a time to each node.
 
 use super::{Guests, INTERVAL_HZ, Job, Locality, THRESHOLDS, Work, budget, is_unsettled, stays, told};
 use crate::{
@@ -10,11 +11,13 @@ use crate::{
 use addr::{Gfn, Mfn, NodeId, PAGES_PER_LARGE, PageSize, VmId};
 use control::{EventKind, PlacementAction, PlacementReason};
 use machine_io::MissCounters;
-use placement::{BlockFacts, BlockProposal, decide_block};
+use placement::{BlockFacts, BlockProposal, Misses, NODES, decide_block};
 use tlb::CpuSet;
 
-/// Blocks that are judged at a look: each asks for the misses of 512 pages, some ten thousand instructions.
+/// Blocks that are judged at a look, and those that are noted: each asks for the misses of 512 pages, some ten thousand instructions.
 const JUDGED: usize = 4;
+/// Hot pages of a block after which it is judged before the interval ends: their misses may be enough.
+const ENOUGH: u32 = 64;
 /// Blocks of an interval, at most; those beyond will be hot again.
 const MOST: usize = 256;
 
@@ -28,8 +31,11 @@ pub struct Block {
     page: Mfn,
     /// When it was noted: it is judged by most of an interval, not by the rest of one.
     since: u64,
-    /// Did an interval say that its pages have different users? It is split when the next one says so, too: between two
-    /// phases of a guest all pages look as if.
+    /// Misses before, which may be of another phase of the guest.
+    before: Misses,
+    /// Hot pages since it was noted or judged.
+    hot: u32,
+    /// Did an interval say that its pages have different users?
     was_mixed: bool,
     /// Where it goes, once that is decided.
     to: Option<NodeId>,
@@ -37,12 +43,24 @@ pub struct Block {
 
 impl Locality {
     /// A page of the block of `gfn` is hot: `page` backs it.
-    pub(super) fn note_block(&mut self, vm: &Vm, gfn: Gfn, page: Mfn, now: u64) {
-        let first = Mfn::new(page.raw() & !(PAGES_PER_LARGE - 1));
-        let block = Block { vm: vm.id, gfn: gfn.large_base(), page: first, since: now, was_mixed: false, to: None };
-        let same = |other: &Block| other.vm == block.vm && other.gfn == block.gfn;
-        if self.blocks.len() < MOST && !self.blocks.iter().any(same) {
-            self.blocks.push_back(block);
+    pub(super) fn note_block(&mut self, counters: &MissCounters, vm: &Vm, gfn: Gfn, page: Mfn, now: u64) {
+        let gfn = gfn.large_base();
+        if let Some(block) = self.blocks.iter_mut().find(|block| block.vm == vm.id && block.gfn == gfn) {
+            block.hot += 1;
+        } else if self.blocks.len() < MOST && self.noted < JUDGED {
+            self.noted += 1;
+            let page = Mfn::new(page.raw() & !(PAGES_PER_LARGE - 1));
+            let before = self.misses_on(counters, page, PAGES_PER_LARGE);
+            self.blocks.push_back(Block {
+                vm: vm.id,
+                gfn,
+                page,
+                since: now,
+                before,
+                hot: 1,
+                was_mixed: false,
+                to: None,
+            });
         }
     }
 
@@ -50,24 +68,33 @@ impl Locality {
     pub(super) fn note_sampled_block(&mut self, vm: VmId, gfn: Gfn, page: Mfn, to: NodeId, now: u64) {
         let is_known = self.blocks.iter().any(|other| other.vm == vm && other.gfn == gfn);
         if self.blocks.len() < MOST && !is_known {
-            self.blocks.push_back(Block { vm, gfn, page, since: now, was_mixed: false, to: Some(to) });
+            self.blocks.push_back(Block {
+                vm,
+                gfn,
+                page,
+                since: now,
+                before: [0; NODES],
+                hot: 0,
+                was_mixed: false,
+                to: Some(to),
+            });
         }
     }
 
-    /// When the interval is over: judges blocks, and lets the counters begin anew when all are judged.
+    /// Judges blocks: those of which enough is known, and when the interval is over all; then the counters begin anew.
     pub(super) fn end_interval(&mut self, counters: &mut MissCounters, guests: &Guests, now: u64) {
-        if now < self.interval_end {
-            return;
-        }
         let interval = capabilities().timebase_hz / INTERVAL_HZ;
-        let end = self.interval_end;
-        let is_due = |block: &Block| block.to.is_none() && block.since + interval / 2 <= end;
+        self.noted = 0;
+        let (end, is_over) = (self.interval_end, now >= self.interval_end);
+        let is_due = |block: &Block| {
+            let is_noted_long = is_over && block.since + interval / 2 <= end;
+            block.to.is_none() && (is_noted_long || block.hot >= ENOUGH && !block.was_mixed)
+        };
         for _ in 0..JUDGED {
             let Some(at) = self.blocks.iter().position(is_due) else {
-                counters.reset();
-                self.tick = self.tick.wrapping_add(1);
-                self.budgets.retain(|(vm, _)| guests.find(*vm).is_some());
-                self.interval_end = now + interval;
+                if is_over {
+                    self.begin_interval(counters, guests, now + interval);
+                }
                 return;
             };
             let Some(block) = self.blocks.remove(at) else { return };
@@ -76,15 +103,27 @@ impl Locality {
         }
     }
 
+    fn begin_interval(&mut self, counters: &mut MissCounters, guests: &Guests, end: u64) {
+        counters.reset();
+        self.blocks.iter_mut().for_each(|block| block.before = [0; NODES]);
+        self.tick = self.tick.wrapping_add(1);
+        self.budgets.retain(|(vm, _)| guests.find(*vm).is_some());
+        self.interval_end = end;
+    }
+
     /// The block, if there is more to do with it: it goes somewhere, or is looked at again.
     fn judge_block(&mut self, counters: &MissCounters, guests: &Guests, block: Block, now: u64) -> Option<Block> {
         let (vm, switches) = guests.find(block.vm)?;
         let row = crate::machine::memory::frames().map().glance(block.page)?;
         let home = row.node;
         let found = vm.memory().locate(block.gfn, block.page, &row).filter(|found| found.size == PageSize::Large)?;
+        let mut misses = self.misses_on(counters, block.page, PAGES_PER_LARGE);
+        misses.iter_mut().zip(block.before).for_each(|(misses, before)| *misses = misses.saturating_sub(before));
         let facts = BlockFacts {
             home,
-            misses: self.misses_on(counters, block.page, PAGES_PER_LARGE),
+            misses,
+            is_over: now >= self.interval_end,
+            was_mixed: block.was_mixed,
             is_pinned: found.is_pinned,
             is_unsettled: is_unsettled(vm, now, INTERVAL_HZ),
             history: found.history,
@@ -97,7 +136,8 @@ impl Locality {
                 }
                 return Some(Block { to: Some(to), ..block });
             }
-            BlockProposal::Split if !block.was_mixed => return Some(Block { since: now, was_mixed: true, ..block }),
+            BlockProposal::Wait => return Some(Block { hot: 0, ..block }),
+            BlockProposal::LookAgain => return Some(Block { since: now, was_mixed: true, hot: 0, ..block }),
             BlockProposal::Split => {
                 if vm.memory().split_block(block.gfn) {
                     let (action, reason) = (PlacementAction::Split, PlacementReason::SeveralUsers);
@@ -126,11 +166,12 @@ impl Locality {
                     None => continue,
                 };
                 let Some(target) = self.free_hart(node, busy) else { continue };
+                let Some(lane) = self.free_lane(vm.id) else { break };
                 if let (false, Some(at)) = (is_moving, next) {
                     self.blocks.remove(at);
                 }
                 *busy = busy.with(target.cpu);
-                target.send(hart::Message::Place(Job::new(vm, work, node, self.tick)));
+                target.send(hart::Message::Place(Job::new(vm, work, node, self.tick, lane)));
                 sent += 1;
             }
         }

@@ -15,12 +15,35 @@ pub const BATCH: usize = 64;
 const STEPS: usize = 8;
 const STEP: u64 = 16;
 
+/// Jobs of a VM at a time. Pages are copied with the VM's lock held: of more jobs most would wait for each other, and so would
+/// their harts.
+const AT_ONCE: usize = 2;
+
 /// A few pages of a VM that go to a node.
 pub struct Job {
     vm: Arc<Vm>,
     work: Work,
     node: NodeId,
     tick: u16,
+    _lane: Lane,
+}
+
+/// The lanes of a VM: its jobs that are under way.
+#[derive(Debug, Default)]
+pub struct Lanes(Arc<()>);
+
+/// One of them: taken until it is dropped.
+#[derive(Debug)]
+pub struct Lane {
+    _taken: Arc<()>,
+}
+
+impl Lanes {
+    /// A lane for one more job, if there is one.
+    pub fn take(&self) -> Option<Lane> {
+        // Only the control hart takes any: nobody else adds to the count.
+        (Arc::strong_count(&self.0) <= AT_ONCE).then(|| Lane { _taken: self.0.clone() })
+    }
 }
 
 /// What is to be done.
@@ -38,14 +61,14 @@ pub enum Work {
 
 impl Job {
     /// Something to do for `vm`, which does not end before it is done.
-    pub fn new(vm: &Arc<Vm>, work: Work, node: NodeId, tick: u16) -> Self {
+    pub fn new(vm: &Arc<Vm>, work: Work, node: NodeId, tick: u16, lane: Lane) -> Self {
         vm.hold();
-        Self { vm: vm.clone(), work, node, tick }
+        Self { vm: vm.clone(), work, node, tick, _lane: lane }
     }
 
     /// Does it.
     pub fn perform(self) {
-        let Self { vm, work, node, tick } = self;
+        let Self { vm, work, node, tick, _lane } = self;
         if !vm.is_ending() {
             perform(&vm, work, node, tick);
         }

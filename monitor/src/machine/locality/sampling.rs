@@ -224,6 +224,8 @@ impl Locality {
         let facts = BlockFacts {
             home,
             misses: sample.seen,
+            is_over: true,
+            was_mixed: true,
             is_pinned: found.is_pinned,
             is_unsettled: is_unsettled(vm, now, ROUNDS_HZ),
             history: found.history,
@@ -233,6 +235,8 @@ impl Locality {
             BlockProposal::Migrate { to } => self.note_sampled_block(vm.id, sample.gfn, sample.page, to, now),
             BlockProposal::Split => return Some(sample.gfn),
             BlockProposal::Leave(reason) => _ = told(reason).map(|reason| stays(vm, 1, reason)),
+            // Only of what is asked before its time or again.
+            BlockProposal::Wait | BlockProposal::LookAgain => {}
         }
         None
     }

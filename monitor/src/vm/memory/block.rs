@@ -1,9 +1,9 @@
 //! A 2 MiB block that moves to another node as a whole.
 //!
-//! That is too much to copy at once, so it goes in steps, with the block watched all the time: its users read it where it is,
-//! and who wants to write it moves it on a little and tries again, so that everybody gets on. Whatever else happens to the
-//! block in between (a device writes it, the guest gives it back, a part of it becomes shared) ends the watch or the block,
-//! and the next step notices and gives up.
+//! That is too much to copy at once, so it goes in steps, without the VM's lock, with the block watched all the time: its users
+//! read it where it is, and who wants to write it moves it on a little and tries again, so that everybody gets on. Whatever else
+//! happens to the block in between (a device writes it, the guest gives it back, a part of it becomes shared) ends the watch or
+//! the block, and the next step notices and gives up.
 
 use super::place::{reason_of, set_history};
 use super::{GuestRam, Inner, Touch};
@@ -28,7 +28,9 @@ pub(super) struct BlockMove {
     /// Where it comes from.
     source: Mfn,
     /// Where it goes.
-    frame: Frame<Dirty>,
+    to: NodeId,
+    /// What it goes to; not here while somebody copies to it, without the lock.
+    frame: Option<Frame<Dirty>>,
     /// Pages that are there.
     copied: u64,
     /// The shootdown of the watch: nothing is copied before it has ended.
@@ -75,7 +77,7 @@ impl GuestRam {
                 PageState::Private { mfn, .. } if mapping.size == PageSize::Large => mfn,
                 _ => return Err(PlacementReason::Raced),
             };
-            if inner.is_moving_block(gfn) || inner.moving.iter().any(|block| block.frame.node() == to) {
+            if inner.is_moving_block(gfn) || inner.moving.iter().any(|block| block.to == to) {
                 return Err(PlacementReason::Raced);
             }
             let frame = pool.block_to_fill(gfn).ok_or(PlacementReason::NoMemory)?;
@@ -91,7 +93,8 @@ impl GuestRam {
             inner.last_watched = token.generation();
             let (tries, last) = frames().map().entry(source).map_or((0, 0), frames::MemMapEntry::history);
             let history = History { tries, last }.tried(tick, thresholds);
-            inner.moving.push(BlockMove { gfn, source, frame, copied: 0, watched: token.generation(), history });
+            let (frame, watched) = (Some(frame), token.generation());
+            inner.moving.push(BlockMove { gfn, source, to, frame, copied: 0, watched, history });
             token
         };
         self.finish(PendingShootdown::new(token, DyingList::new()));
@@ -100,34 +103,46 @@ impl GuestRam {
 
     /// Moves up to `pages` pages of the block that is on its way to `node`, if one is. `false` when it is there, or stays.
     pub fn step_block_move(&self, node: NodeId, pages: u64) -> bool {
-        self.step_move(|block| block.frame.node() == node, pages)
+        self.step_move(|block| block.to == node, pages)
     }
 
     fn step_move(&self, wanted: impl Fn(&BlockMove) -> bool, pages: u64) -> bool {
         let mut dying = DyingList::new();
         let (gfn, node, token) = {
             let mut inner = self.inner.lock();
-            let Some(at) = inner.moving.iter().position(wanted) else { return false };
-            let mut block = inner.moving.swap_remove(at);
-            if !inner.is_still(&block) {
-                frames().free(block.frame);
-                return false;
+            let Some(block) = inner.moving.iter_mut().find(|block| wanted(block)) else { return false };
+            let Some(mut frame) = block.frame.take() else {
+                // Somebody else is just copying.
+                return true;
+            };
+            let BlockMove { gfn, source, to, mut copied, watched, .. } = *block;
+            if self.tlb.all_passed(watched) {
+                // Who faults or copies other pages does not wait for it.
+                drop(inner);
+                frame.fill_some(&DirectMemory, source, copied, pages);
+                copied = (copied + pages).min(PAGES_PER_LARGE);
+                inner = self.inner.lock();
             }
-            if self.tlb.all_passed(block.watched) {
-                block.frame.fill_some(&DirectMemory, block.source, block.copied, pages);
-                block.copied = (block.copied + pages).min(PAGES_PER_LARGE);
-            }
-            if block.copied < PAGES_PER_LARGE {
-                inner.moving.push(block);
+            let at = inner.moving.iter().position(|block| block.gfn == gfn);
+            let is_still = at.and_then(|at| inner.moving.get(at)).is_some_and(|block| inner.is_still(block));
+            if let (true, Some(block)) =
+                (is_still && copied < PAGES_PER_LARGE, at.and_then(|at| inner.moving.get_mut(at)))
+            {
+                (block.copied, block.frame) = (copied, Some(frame));
                 return true;
             }
-            let (gfn, node) = (block.gfn, block.frame.node());
-            if !inner.end_block_move(block, &mut dying) {
+            // It is not there any more where the VM ends.
+            let block = at.map(|at| inner.moving.swap_remove(at)).filter(|_| is_still);
+            let Some(block) = block else {
+                frames().free(frame);
+                return false;
+            };
+            if !inner.end_block_move(&block, frame, &mut dying) {
                 return false;
             }
             let token = self.tlb.retire();
             inner.last_replaced = token.generation();
-            (gfn, node, token)
+            (gfn, to, token)
         };
         self.finish(PendingShootdown::new(token, dying));
         let pool = self.pool(nearest(NodeId(0)));
@@ -151,7 +166,7 @@ impl GuestRam {
     /// Is a block on its way to `node`?
     #[must_use]
     pub fn has_block_move(&self, node: NodeId) -> bool {
-        self.inner.lock().moving.iter().any(|block| block.frame.node() == node)
+        self.inner.lock().moving.iter().any(|block| block.to == node)
     }
 }
 
@@ -162,9 +177,7 @@ impl Inner {
 
     /// The VM ends.
     pub(super) fn forget_block_move(&mut self) {
-        for block in self.moving.drain(..) {
-            frames().free(block.frame);
-        }
+        self.moving.drain(..).filter_map(|block| block.frame).for_each(|frame| frames().free(frame));
     }
 
     /// Has nobody touched the block since it was watched?
@@ -175,8 +188,8 @@ impl Inner {
     }
 
     /// All is copied: the new block takes the old one's place.
-    fn end_block_move(&mut self, block: BlockMove, dying: &mut DyingList) -> bool {
-        let BlockMove { gfn, frame, history, .. } = block;
+    fn end_block_move(&mut self, block: &BlockMove, frame: Frame<Dirty>, dying: &mut DyingList) -> bool {
+        let BlockMove { gfn, history, .. } = *block;
         let first = frame.mfn();
         let frame = match frame.overwritten(PageSize::Large.bytes()) {
             Ok(frame) => frame,

@@ -8,65 +8,15 @@ use super::{GuestRam, Inner};
 use crate::machine::memory::{DirectMemory, frames, nearest};
 use addr::{Gfn, Mfn, NodeId, PageSize};
 use alloc::vec::Vec;
-use control::{PlacementReason, PlacementStats, SampleStats};
-use core::sync::atomic::{AtomicU8, AtomicU16, AtomicU64, Ordering::Relaxed};
-use frames::{DyingList, PageInfo, PendingShootdown, Pool};
+use arrayvec::ArrayVec;
+use control::PlacementReason;
+use core::sync::atomic::Ordering::Relaxed;
+use frames::{Clean, DyingList, Frame, PageInfo, PendingShootdown, Pool};
 use gstage::NodeTable;
 use placement::{Backing, History, Thresholds};
 use pmap::{PageState, PmapError, Refused};
 use rv_pte::PteFlags;
-
-/// What placement did to a VM's pages.
-#[derive(Debug, Default)]
-pub(super) struct Counters {
-    migrated: AtomicU64,
-    pub(super) blocks: AtomicU64,
-    replicated: AtomicU64,
-    collapsed: AtomicU64,
-    watched: AtomicU64,
-    split: AtomicU64,
-    refused: AtomicU64,
-    /// Block moves that an event has told.
-    told_blocks: AtomicU64,
-    /// Where the last of them went.
-    pub(super) block_on: AtomicU8,
-    /// Where the page of the last collapse is.
-    collapsed_on: AtomicU8,
-    /// Collapses that an event has told.
-    told_collapses: AtomicU64,
-    /// Reasons to leave a page that an event has told, by bit.
-    told_reasons: AtomicU16,
-    /// Where samples and miss counters were compared: proposals of both alike, of one only, and others.
-    agreed: AtomicU64,
-    only_samples: AtomicU64,
-    only_misses: AtomicU64,
-    disagreed: AtomicU64,
-}
-
-/// What is wanted of a page.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Wish {
-    /// Nothing.
-    Stay,
-    /// To move it.
-    Move,
-    /// To copy it.
-    Copy,
-}
-
-impl Counters {
-    /// A block that was split to find out more is whole again.
-    pub(super) fn note_join(&self) {
-        self.split.fetch_sub(1, Relaxed);
-    }
-
-    pub(super) fn note_collapse(&self, master: Option<Mfn>) {
-        self.collapsed.fetch_add(1, Relaxed);
-        if let Some(node) = master.and_then(|page| frames().map().node_of(page)) {
-            self.collapsed_on.store(node.0, Relaxed);
-        }
-    }
-}
+use spin::MutexGuard;
 
 /// A page as the policy sees it.
 #[derive(Clone, Copy, Debug)]
@@ -83,6 +33,9 @@ pub struct Located {
 
 /// Pages that are copied with the VM's lock held: on FLASH some 0.4 ms.
 const CHUNK: usize = 8;
+
+/// How often copies are made again if others have watched pages meanwhile.
+const ATTEMPTS: usize = 3;
 
 /// Where pages go.
 struct Way<'a> {
@@ -101,6 +54,12 @@ impl Way<'_> {
     fn tried(&self, (tries, last): (u8, u16)) -> (u8, u16) {
         let history = History { tries, last }.tried(self.tick, self.thresholds);
         (history.tries, history.last)
+    }
+
+    /// `master`, which is what is at `gfn`, and a copy of it.
+    fn copy(&self, gfn: Gfn, master: Mfn) -> Option<(Mfn, Frame<Clean>)> {
+        let copy = self.pages.replica_to_fill(gfn)?.copy_from(&DirectMemory, master);
+        copy.map_err(|copy| frames().free(copy)).ok().map(|copy| (master, copy))
     }
 }
 
@@ -240,21 +199,42 @@ impl GuestRam {
         counts
     }
 
-    /// A part of it, with the lock held.
+    /// A part of it. The copies are made without the lock: who faults meanwhile does not wait for them, nor does who copies other
+    /// pages.
     fn replicate_some(&self, gfns: &[Gfn], way: &Way<'_>, counts: &mut PlacedCounts) {
-        let mut inner = self.inner.lock();
-        if !self.tlb.all_passed(inner.last_watched) {
-            let held = inner.last_watched;
+        for _ in 0..ATTEMPTS {
+            let Some(inner) = self.lock_watched() else { break };
+            let master = |gfn: &Gfn| (*gfn, inner.pmap.master_for_copy(&way.pages, *gfn));
+            let masters: ArrayVec<_, CHUNK> = gfns.iter().take(CHUNK).map(master).collect();
+            let watched = inner.last_watched;
             drop(inner);
-            self.finish(PendingShootdown::new(self.tlb.retire(), DyingList::new()));
-            inner = self.inner.lock();
-            if inner.last_watched != held && !self.tlb.all_passed(inner.last_watched) {
-                // Somebody else was at it meanwhile, perhaps with one of these pages. They will be hot again.
-                gfns.iter().for_each(|_| counts.note(Err(PlacementReason::Raced)));
+            let copies =
+                masters.into_iter().map(|(gfn, master)| (gfn, master.and_then(|master| way.copy(gfn, master))));
+            let copies: ArrayVec<_, CHUNK> = copies.collect();
+            let mut inner = self.inner.lock();
+            // One of the pages that were watched since could be one of these: written, and then watched anew.
+            if inner.last_watched == watched {
+                copies.into_iter().for_each(|(gfn, copy)| counts.note(inner.replicate(way, gfn, copy)));
                 return;
             }
+            drop(inner);
+            copies.into_iter().filter_map(|(_, copy)| copy).for_each(|(_, copy)| frames().free(copy));
         }
-        gfns.iter().for_each(|gfn| counts.note(inner.replicate(way, *gfn)));
+        // Somebody else was at it all the time, perhaps with one of these pages. They will be hot again.
+        gfns.iter().for_each(|_| counts.note(Err(PlacementReason::Raced)));
+    }
+
+    /// The lock, when no hart can write unseen what is watched. `None` if others watch pages all the time.
+    fn lock_watched(&self) -> Option<MutexGuard<'_, Inner>> {
+        let inner = self.inner.lock();
+        if self.tlb.all_passed(inner.last_watched) {
+            return Some(inner);
+        }
+        let watched = inner.last_watched;
+        drop(inner);
+        self.finish(PendingShootdown::new(self.tlb.retire(), DyingList::new()));
+        let inner = self.inner.lock();
+        (inner.last_watched == watched || self.tlb.all_passed(inner.last_watched)).then_some(inner)
     }
 
     /// The pages of a block go different ways from now on.
@@ -275,66 +255,11 @@ impl GuestRam {
         true
     }
 
-    /// Counts pages that stay; `true` if no event has told this reason yet.
-    pub fn note_stays(&self, pages: u64, reason: PlacementReason) -> bool {
-        self.placing.refused.fetch_add(pages, Relaxed);
-        let bit = 1 << reason as u16;
-        self.placing.told_reasons.fetch_or(bit, Relaxed) & bit == 0
-    }
-
-    /// What samples of a page ask for, and what its miss counters do.
-    pub fn note_agreement(&self, by_samples: Wish, by_misses: Wish) {
-        let counter = match (by_samples, by_misses) {
-            (Wish::Stay, Wish::Stay) => return,
-            (_, Wish::Stay) => &self.placing.only_samples,
-            (Wish::Stay, _) => &self.placing.only_misses,
-            (one, other) if one == other => &self.placing.agreed,
-            _ => &self.placing.disagreed,
-        };
-        counter.fetch_add(1, Relaxed);
-    }
-
     /// The node of what backs `gfn`.
     #[must_use]
     pub fn node_of(&self, gfn: Gfn) -> Option<NodeId> {
         let page = self.inner.lock().pmap.lookup(&DirectMemory, gfn).ok()?.state.mfn()?;
         frames().map().node_of(page)
-    }
-
-    /// Collapses that no event has told yet (they are told now), and where the last of these pages is.
-    pub fn take_collapses(&self) -> (u64, NodeId) {
-        let all = self.placing.collapsed.load(Relaxed);
-        let untold = all - self.placing.told_collapses.swap(all, Relaxed);
-        (untold, NodeId(self.placing.collapsed_on.load(Relaxed)))
-    }
-
-    /// Blocks that have moved and no event has told yet (they are told now), and where the last of them is. It may be a
-    /// writer who has done the last step.
-    pub fn take_block_moves(&self) -> (u64, NodeId) {
-        let all = self.placing.blocks.load(Relaxed);
-        let untold = all - self.placing.told_blocks.swap(all, Relaxed);
-        (untold, NodeId(self.placing.block_on.load(Relaxed)))
-    }
-
-    /// What placement did so far.
-    #[must_use]
-    pub fn pages_placed(&self) -> PlacementStats {
-        let placing = &self.placing;
-        PlacementStats {
-            migrated_pages: placing.migrated.load(Relaxed),
-            migrated_blocks: placing.blocks.load(Relaxed),
-            replicated_pages: placing.replicated.load(Relaxed),
-            collapsed_pages: placing.collapsed.load(Relaxed),
-            watched_pages: placing.watched.load(Relaxed),
-            split_blocks: placing.split.load(Relaxed),
-            refused: placing.refused.load(Relaxed),
-            samples: SampleStats {
-                agreed: placing.agreed.load(Relaxed),
-                only_samples: placing.only_samples.load(Relaxed),
-                only_misses: placing.only_misses.load(Relaxed),
-                disagreed: placing.disagreed.load(Relaxed),
-            },
-        }
     }
 
     /// Interrupts who has not passed, without waiting.
@@ -455,12 +380,20 @@ impl Inner {
         }
     }
 
-    fn replicate(&mut self, way: &Way<'_>, gfn: Gfn) -> Result<(), PlacementReason> {
-        let Some(copy) = self.pmap.replicate_quickly(&way.pages, gfn, |history| way.tried(history)) else {
-            if let Some(page) = self.pmap.sole_page(&DirectMemory, gfn) {
-                set_history(page, history_of(page).tried(way.tick, way.thresholds));
+    fn replicate(&mut self, way: &Way<'_>, gfn: Gfn, copy: Option<(Mfn, Frame<Clean>)>) -> Result<(), PlacementReason> {
+        let tried = |history| way.tried(history);
+        let placed = copy.map(|copy| self.pmap.replicate_quickly(&way.pages, gfn, copy, tried));
+        let copy = match placed {
+            Some(Ok(copy)) => copy,
+            other => {
+                if let Some(Err(copy)) = other {
+                    frames().free(copy);
+                }
+                if let Some(page) = self.pmap.sole_page(&DirectMemory, gfn) {
+                    set_history(page, history_of(page).tried(way.tick, way.thresholds));
+                }
+                return Err(self.why_not(gfn, way.to));
             }
-            return Err(self.why_not(gfn, way.to));
         };
         if let Some(table) = self.tables.get_mut(way.to.index())
             && table.exchange(&way.tables, gfn, copy, PteFlags::RX, true).is_err()
