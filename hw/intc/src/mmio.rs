@@ -47,6 +47,7 @@ impl MmioRegion {
         Self { base, bytes }
     }
 
+    #[inline(always)]
     fn address(&self, offset: usize) -> usize {
         let end = offset.checked_add(size_of::<u32>());
         assert!(
@@ -62,6 +63,7 @@ impl Registers for MmioRegion {
         self.bytes
     }
 
+    #[inline(always)]
     fn read(&self, offset: usize) -> u32 {
         let register = with_exposed_provenance::<u32>(self.address(offset));
         // SAFETY: 1. `address` checked that the register lies inside the block and is aligned, and the block is mapped

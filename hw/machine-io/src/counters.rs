@@ -174,6 +174,12 @@ impl<R: Registers> MissCounters<R> {
         taken
     }
 
+    /// Leaves out what is queued now.
+    pub fn forget_hot(&mut self) {
+        self.next = self.word(at::PRODUCER);
+        self.store(at::CONSUMER, self.next);
+    }
+
     /// Pages become hot at so many remote misses of one node from now on; 0: none does.
     pub fn set_threshold(&mut self, misses: u32) {
         self.store(at::HOT_THRESHOLD, misses.into());

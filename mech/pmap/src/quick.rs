@@ -100,15 +100,14 @@ impl Pmap {
     }
 
     /// The page that a copy of what is at `gfn`, for harts of the pool's first node, is to be made from. `None` if it cannot have
-    /// one, or has one.
+    /// one, or has one; that the page itself is there is found out later.
     #[inline(always)]
     #[must_use]
     pub fn master_for_copy<M: MachineMemory>(&self, pool: &Pool<'_, M>, gfn: Gfn) -> Option<Mfn> {
         let place = self.place_of(pool.memory, gfn).filter(|_| pool.vm == self.vm())?;
         let (master, nodes) = place.slot.replicable_page()?;
         let node = pool.nodes.first().filter(|node| node.0 < 8)?;
-        let has_one = nodes & 1 << node.0 != 0 || pool.frames.map().node_of(master) == Some(*node);
-        (!has_one).then_some(master)
+        (nodes & 1 << node.0 == 0).then_some(master)
     }
 
     /// [`Pmap::replicate`] to `copy`, which was taken for that from `pool` and made from `master`: the copy. Of the first copy

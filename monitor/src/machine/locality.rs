@@ -32,7 +32,7 @@ use frames::{PageInfo, PageState};
 use job::{Lane, Lanes, Work};
 use machine_io::{MissCounters, MissedPage};
 use placement::{
-    Backing, Budget, Misses, NODES, PageFacts, Proposal, Reason, Switches, Thresholds, Writes, decide, readers,
+    Backing, Budget, Misses, NODES, PageFacts, Proposal, Reason, Switches, Thresholds, Writes, decide, other_readers,
 };
 use rv::csr;
 use sampling::Sampling;
@@ -387,8 +387,13 @@ impl Locality {
             Proposal::Migrate { .. } => self.planned.add_one(vm.id, Kind::Migrate, node, gfn),
             Proposal::Replicate { .. } | Proposal::Watch => {
                 let to = if proposal == Proposal::Watch { to_watch } else { &mut self.planned };
-                for on in readers(&facts, &THRESHOLDS) {
-                    if on == node || !self.known.is_known(page, on, self.tick, 1) {
+                to.add_one(vm.id, Kind::Replicate, node, gfn);
+                let nodes = description().nodes.count();
+                // Of two nodes one has it and the other asks.
+                let others = if nodes > 2 { other_readers(&facts, &THRESHOLDS, nodes) } else { 0 };
+                let end = if others == 0 { 0 } else { NODES as u8 };
+                for on in (0..end).filter(|on| others >> on & 1 != 0).map(NodeId) {
+                    if !self.known.is_known(page, on, self.tick, 1) {
                         self.known.note(page, on, self.tick);
                         to.add_one(vm.id, Kind::Replicate, on, gfn);
                     }

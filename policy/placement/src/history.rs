@@ -15,7 +15,7 @@ impl History {
     /// The history at `now`: one try less for each [`Thresholds::forgive_ticks`] since the last one. The clock may wrap; a
     /// page that was left alone for a whole turn of it is forgiven late, never early.
     #[must_use]
-    #[inline]
+    #[inline(always)]
     pub const fn at(self, now: u16, thresholds: &Thresholds) -> Self {
         let age = now.wrapping_sub(self.last);
         let forgiven = match age.checked_div(thresholds.forgive_ticks) {
@@ -32,14 +32,14 @@ impl History {
 
     /// May it be tried once more?
     #[must_use]
-    #[inline]
+    #[inline(always)]
     pub const fn allows(self, now: u16, thresholds: &Thresholds) -> bool {
         self.at(now, thresholds).tries < thresholds.max_tries
     }
 
     /// May it be tried at all, if pages that need the budget may be?
     #[must_use]
-    #[inline]
+    #[inline(always)]
     pub(crate) const fn lets(self, may_retry: bool, now: u16, thresholds: &Thresholds) -> bool {
         self.allows(now, thresholds) && (may_retry || !self.needs_budget(now, thresholds))
     }
@@ -47,7 +47,7 @@ impl History {
     /// Would another try count against the VM's [`Budget`](crate::Budget)? Not the first one, nor one after the page has been left
     /// alone for a while, which doubles with each try.
     #[must_use]
-    #[inline]
+    #[inline(always)]
     pub const fn needs_budget(self, now: u16, thresholds: &Thresholds) -> bool {
         let History { tries, last } = self.at(now, thresholds);
         if tries == 0 {
@@ -59,7 +59,7 @@ impl History {
 
     /// With one more try at `now`.
     #[must_use]
-    #[inline]
+    #[inline(always)]
     pub const fn tried(self, now: u16, thresholds: &Thresholds) -> Self {
         Self { tries: self.at(now, thresholds).tries.saturating_add(1), last: now }
     }

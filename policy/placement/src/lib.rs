@@ -42,19 +42,12 @@ mod thresholds;
 pub use block::{BlockFacts, BlockProposal, decide_block};
 pub use budget::Budget;
 pub use history::History;
-pub use page::{Backing, PageFacts, Proposal, Reason, Writes, decide, readers};
+pub use page::{Backing, PageFacts, Proposal, Reason, Writes, decide, other_readers};
 pub use samples::{Found, LOOKS, OPEN, Sample, Samples};
 pub use thresholds::{Switches, Thresholds};
-
-use addr::NodeId;
 
 /// Nodes that can be told apart, as in the machine's miss counters.
 pub const NODES: usize = 8;
 
 /// Misses or samples by node.
 pub type Misses = [u32; NODES];
-
-/// The counts of all nodes but this one.
-fn others(misses: &Misses, node: NodeId) -> impl Iterator<Item = u32> + '_ {
-    misses.iter().enumerate().filter(move |(at, _)| *at != node.index()).map(|(_, count)| *count)
-}

@@ -2,7 +2,7 @@
 
 use addr::NodeId;
 
-use crate::{History, Misses, NODES, Switches, Thresholds, others};
+use crate::{History, Misses, NODES, Switches, Thresholds};
 
 /// What is known of a page that `by` misses on often.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -106,6 +106,7 @@ pub enum Reason {
 
 /// What to do with a page at tick `now`.
 #[must_use]
+#[inline(always)]
 pub fn decide(facts: &PageFacts, now: u16, switches: Switches, thresholds: &Thresholds) -> Proposal {
     use Proposal::{Collapse, Leave, Migrate, Replicate, Watch};
     let by = facts.by;
@@ -133,7 +134,8 @@ pub fn decide(facts: &PageFacts, now: u16, switches: Switches, thresholds: &Thre
     if matches!(facts.backing, Backing::Private) && !facts.history.lets(facts.may_retry, now, thresholds) {
         return Leave(Reason::Tried);
     }
-    let is_used_elsewhere = others(&facts.misses, by).any(|misses| misses > thresholds.sharing);
+    let is_used_elsewhere =
+        users(&facts.misses, thresholds) > usize::from(facts.misses[by.index()] > thresholds.sharing);
     match facts.backing {
         Backing::Shared => Leave(Reason::Shared),
         Backing::Replicated { nodes } if nodes & 1 << by.index() != 0 => Leave(Reason::Local),
@@ -148,22 +150,30 @@ pub fn decide(facts: &PageFacts, now: u16, switches: Switches, thresholds: &Thre
     }
 }
 
-/// The nodes that are to have copies when a page is replicated: the one that asked, and those that are about to ask.
-pub fn readers(facts: &PageFacts, thresholds: &Thresholds) -> impl Iterator<Item = NodeId> {
+/// How many nodes use it. Without a loop: this is asked of every hot page.
+#[inline(always)]
+fn users([a, b, c, d, e, f, g, h]: &Misses, thresholds: &Thresholds) -> usize {
+    let uses = |misses: &u32| usize::from(*misses > thresholds.sharing);
+    uses(a) + uses(b) + uses(c) + uses(d) + uses(e) + uses(f) + uses(g) + uses(h)
+}
+
+/// The nodes, of so many, that are to have copies, too, when a page is replicated for one that asked: those that are about to ask.
+/// Bit `n` is for node `n`.
+#[must_use]
+#[inline]
+pub fn other_readers(facts: &PageFacts, thresholds: &Thresholds, nodes: usize) -> u8 {
     let have = match facts.backing {
         Backing::Replicated { nodes } => nodes,
         Backing::Private | Backing::Shared => 0,
     };
-    let (by, home, misses, enough) = (facts.by, facts.home, facts.misses, thresholds.hot / 2);
-    let has = move |node: NodeId| node == home || have & 1 << node.index() != 0;
-    let wants = move |node: &NodeId| *node == by || misses[node.index()] >= enough && !has(*node);
-    (0..NODES as u8).map(NodeId).filter(wants)
+    let read_it = facts.misses.iter().take(nodes).enumerate().filter(|(_, misses)| **misses >= thresholds.hot / 2);
+    let readers = read_it.fold(0, |bits, (node, _)| bits | 1 << node);
+    readers & !(have | 1 << facts.by.index() | 1 << facts.home.index())
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use alloc::vec::Vec;
 
     const T: Thresholds = Thresholds::for_misses();
 
@@ -211,11 +221,11 @@ mod tests {
 
     #[test]
     fn copies_are_for_all_who_will_ask_soon() {
-        let readers = |facts: PageFacts| super::readers(&facts, &T).map(|node| node.0).collect::<Vec<_>>();
+        let readers = |facts: PageFacts| other_readers(&facts, &T, 5);
         let facts = hot(2, &[500, 15, 32, 16, 99]);
-        assert_eq!(readers(facts), [2, 3, 4], "not where it is, nor who hardly reads it");
-        assert_eq!(readers(PageFacts { backing: Backing::Replicated { nodes: 0b1_0000 }, ..facts }), [2, 3]);
-        assert_eq!(readers(hot(1, &[0, 32])), [1]);
+        assert_eq!(readers(facts), 0b1_1000, "not where it is, nor who hardly reads it");
+        assert_eq!(readers(PageFacts { backing: Backing::Replicated { nodes: 0b1_0000 }, ..facts }), 0b1000);
+        assert_eq!(readers(hot(1, &[0, 32])), 0);
     }
 
     #[test]

@@ -105,6 +105,10 @@ fn hot_pages_come_in_order_and_once() {
     memory.queue(&header, 300, 0);
     assert_eq!(taken(&mut counters), [(0x8000_2000, 1), (0x8012_c000, 0)]);
     assert_eq!((taken(&mut counters), memory.get(at::CONSUMER)), (vec![], 3));
+    memory.queue(&header, 4, 1);
+    counters.forget_hot();
+    memory.queue(&header, 5, 0);
+    assert_eq!(taken(&mut counters), [(0x8000_5000, 0)], "what is forgotten does not come");
 }
 
 #[test]

@@ -105,6 +105,8 @@ impl Locality {
 
     fn begin_interval(&mut self, counters: &mut MissCounters, guests: &Guests, end: u64) {
         counters.reset();
+        // What is reported and not judged yet has no misses to show for it any more.
+        counters.forget_hot();
         self.blocks.iter_mut().for_each(|block| block.before = [0; NODES]);
         self.tick = self.tick.wrapping_add(1);
         self.budgets.retain(|(vm, _)| guests.find(*vm).is_some());

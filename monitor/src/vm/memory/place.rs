@@ -6,12 +6,12 @@
 
 use super::{GuestRam, Inner};
 use crate::machine::memory::{DirectMemory, frames, nearest};
-use addr::{Gfn, Mfn, NodeId, PageSize};
+use addr::{BASE_PAGE, Gfn, Mfn, NodeId, PageSize};
 use alloc::vec::Vec;
 use arrayvec::ArrayVec;
 use control::PlacementReason;
 use core::sync::atomic::Ordering::Relaxed;
-use frames::{Clean, DyingList, Frame, PageInfo, PendingShootdown, Pool};
+use frames::{Clean, DyingList, Frame, MachineMemory as _, PageInfo, PendingShootdown, Pool};
 use gstage::NodeTable;
 use placement::{Backing, History, Thresholds};
 use pmap::{PageState, PmapError, Refused};
@@ -58,8 +58,9 @@ impl Way<'_> {
 
     /// `master`, which is what is at `gfn`, and a copy of it.
     fn copy(&self, gfn: Gfn, master: Mfn) -> Option<(Mfn, Frame<Clean>)> {
-        let copy = self.pages.replica_to_fill(gfn)?.copy_from(&DirectMemory, master);
-        copy.map_err(|copy| frames().free(copy)).ok().map(|copy| (master, copy))
+        let copy = self.pages.replica_to_fill(gfn)?;
+        DirectMemory.copy_page(master, copy.mfn());
+        copy.overwritten(BASE_PAGE).map_err(|copy| frames().free(copy)).ok().map(|copy| (master, copy))
     }
 }
 
@@ -202,23 +203,29 @@ impl GuestRam {
     /// A part of it. The copies are made without the lock: who faults meanwhile does not wait for them, nor does who copies other
     /// pages.
     fn replicate_some(&self, gfns: &[Gfn], way: &Way<'_>, counts: &mut PlacedCounts) {
+        // What is in them is moved one by one: the arrays never are.
+        let mut masters = ArrayVec::<_, CHUNK>::new();
+        let mut copies = ArrayVec::<_, CHUNK>::new();
         for _ in 0..ATTEMPTS {
             let Some(inner) = self.lock_watched() else { break };
-            let master = |gfn: &Gfn| (*gfn, inner.pmap.master_for_copy(&way.pages, *gfn));
-            let masters: ArrayVec<_, CHUNK> = gfns.iter().take(CHUNK).map(master).collect();
+            for gfn in gfns.iter().take(CHUNK) {
+                masters.push(inner.pmap.master_for_copy(&way.pages, *gfn));
+            }
             let watched = inner.last_watched;
             drop(inner);
-            let copies =
-                masters.into_iter().map(|(gfn, master)| (gfn, master.and_then(|master| way.copy(gfn, master))));
-            let copies: ArrayVec<_, CHUNK> = copies.collect();
+            for (gfn, master) in gfns.iter().zip(masters.drain(..)) {
+                copies.push(master.and_then(|master| way.copy(*gfn, master)));
+            }
             let mut inner = self.inner.lock();
             // One of the pages that were watched since could be one of these: written, and then watched anew.
             if inner.last_watched == watched {
-                copies.into_iter().for_each(|(gfn, copy)| counts.note(inner.replicate(way, gfn, copy)));
+                for (gfn, copy) in gfns.iter().zip(copies.drain(..)) {
+                    counts.note(inner.replicate(way, *gfn, copy));
+                }
                 return;
             }
             drop(inner);
-            copies.into_iter().filter_map(|(_, copy)| copy).for_each(|(_, copy)| frames().free(copy));
+            copies.drain(..).flatten().for_each(|(_, copy)| frames().free(copy));
         }
         // Somebody else was at it all the time, perhaps with one of these pages. They will be hot again.
         gfns.iter().for_each(|_| counts.note(Err(PlacementReason::Raced)));
