@@ -190,3 +190,27 @@ fn a_vcpu_goes_back_to_its_memory() {
     }
     assert_eq!(pages(1 - home), 0, "its memory has stayed");
 }
+
+/// The boot hart loads all VMs; what it loads for one that begins on another node lies there all the same.
+#[test]
+fn what_is_loaded_lies_with_its_vm() {
+    let machine = ok(ok(ok(Rig::new("loaded", 1, 256)).node(1, 256).with_probe()).boot());
+    let vm = |name: &str| {
+        let spec = probe(name, 1, "figure=spin n=1000000000");
+        VmSpec { placement: Placement::FirstTouch, sharing: false, ..spec }
+    };
+    let vms = ["one", "other"].map(vm);
+    vms.iter().for_each(|vm| ok(machine.start(vm)));
+    let homes = vms.each_ref().map(|vm| {
+        ok(machine.wait_text(&vm.name, "SPINNING"));
+        let stats = ok(machine.client().vm_stats(&vm.name));
+        // Hart n is node n's.
+        let home = stats.vcpus[0].hart.0;
+        for memory in stats.memory {
+            let pages = memory.private_pages + memory.large_pages;
+            assert_eq!(pages > 0, u16::from(memory.node.0) == home, "{}: {pages} pages on {:?}", vm.name, memory.node);
+        }
+        home
+    });
+    assert_ne!(homes[0], homes[1], "each on a node of its own");
+}

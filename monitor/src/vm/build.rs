@@ -3,7 +3,7 @@
 use super::{
     Phase, Vm,
     console::Console,
-    memory::{GuestRam, RAM_START},
+    memory::{Access, GuestRam, RAM_START},
     platform::{self, HostPorts, Platform, Slot},
     topology::Topology,
 };
@@ -17,12 +17,12 @@ use ::platform::{
     guest_tree::{CacheBlocks, Interrupts as TreeInterrupts, MmuType},
     map,
 };
-use addr::{BASE_PAGE, CpuIndex, GuestPhysAddr, VcpuIndex, VmId};
+use addr::{BASE_PAGE, CpuIndex, GuestPhysAddr, NodeId, VcpuIndex, VmId};
 use alloc::{
     sync::{Arc, Weak},
     vec::Vec,
 };
-use control::{Boot, ControlError, Interrupts, VmSpec};
+use control::{Boot, ControlError, Interrupts, Pages, VmSpec};
 use core::sync::atomic::{AtomicU8, AtomicU32};
 use device::GuestMemory as _;
 use merging::Image;
@@ -32,6 +32,8 @@ use virtio::rng::EntropySource as _;
 
 /// Where an initrd goes: far enough behind the largest kernel's bss, as boot loaders do.
 const INITRD_ALIGN: u64 = 2 << 20;
+/// Bytes of a large page.
+const LARGE: u64 = 2 << 20;
 /// Room for a device tree at the end of RAM.
 const TREE_ROOM: u64 = 2 << 20;
 
@@ -117,7 +119,8 @@ pub fn build(
     if let Some(topology) = &topology {
         vm.vcpus().iter().zip(topology.homes()).for_each(|(vcpu, home)| vcpu.set_home(home));
     }
-    slots_or_error.and_then(|()| load(&vm, topology.as_ref())).map(|(pc, tree)| {
+    let home = Home { first: node_of(harts), topology: topology.as_ref() };
+    slots_or_error.and_then(|()| load(&vm, &home)).map(|(pc, tree)| {
         // vCPU 0 starts; the others wait for HSM.
         let _ = vm.vcpus[0].claim_start(pc, tree);
         vm
@@ -148,29 +151,60 @@ fn make_slots(
     Ok(slots)
 }
 
+/// The node of the hart that vCPU 0 begins on.
+fn node_of(harts: &[CpuIndex]) -> NodeId {
+    let first = harts.first().and_then(|cpu| hart::all().get(cpu.index()));
+    first.map_or(NodeId(0), |hart| hart.node)
+}
+
+/// Where a VM is at home.
+struct Home<'a> {
+    first: NodeId,
+    topology: Option<&'a Topology>,
+}
+
+impl Home<'_> {
+    /// What is loaded at `[start, start + len)` comes from the node of those who will use it. It would lie on the node of
+    /// the hart that loads it else, the same for all VMs, their kernels included.
+    fn take(&self, vm: &Vm, start: u64, len: u64) {
+        let step = if vm.spec().pages == Pages::Large { LARGE } else { BASE_PAGE };
+        let mut at = start;
+        while at < start + len && vm.memory().is_ram(GuestPhysAddr::new(at)) {
+            let node = self.topology.map_or(self.first, |topology| topology.node_at(at - RAM_START));
+            // Whoever writes finds out whether there was memory.
+            let _ = vm.memory().touch(GuestPhysAddr::new(at), Access::Write, node);
+            at = (at | (step - 1)) + 1;
+        }
+    }
+}
+
 /// Puts kernel, initrd and device tree into RAM; (entry, device tree address).
-fn load(vm: &Vm, topology: Option<&Topology>) -> Result<(u64, u64), ControlError> {
+fn load(vm: &Vm, home: &Home<'_>) -> Result<(u64, u64), ControlError> {
     let ram_end = RAM_START + vm.memory().bytes();
     let (entry, bootargs, initrd) = match &vm.spec().boot {
         Boot::Kernel { kernel, initrd, cmdline } => {
             let kernel = modules::find(kernel)?;
             let entry = RAM_START + map::KERNEL_OFFSET;
+            let footprint = memory_footprint(&kernel);
+            home.take(vm, entry, footprint);
             write(vm, entry, &kernel)?;
-            let kernel_end = entry + memory_footprint(&kernel);
+            let kernel_end = entry + footprint;
             let initrd = initrd.as_ref().map(modules::find).transpose()?;
-            let range = initrd.map(|initrd| place_initrd(vm, &initrd, kernel_end, ram_end)).transpose()?;
+            let range = initrd.map(|initrd| place_initrd(vm, &initrd, kernel_end, ram_end, home)).transpose()?;
             (entry, cmdline.as_str(), range)
         }
         Boot::Firmware { module } => {
             let firmware = modules::find(module)?;
             // Where S-mode firmware for this board is linked, as on QEMU.
             let entry = RAM_START + map::KERNEL_OFFSET;
+            home.take(vm, entry, firmware.len());
             write(vm, entry, &firmware)?;
             (entry, "", None)
         }
     };
-    let tree = build_tree(vm, bootargs, initrd, topology)?;
+    let tree = build_tree(vm, bootargs, initrd, home.topology)?;
     let at = (ram_end - TREE_ROOM) & !(BASE_PAGE - 1);
+    home.take(vm, at, tree.blob().len() as u64);
     let written = vm.memory().write(GuestPhysAddr::new(at), tree.blob());
     written.map_err(|_| too_small("no room for the device tree".into()))?;
     Ok((entry, at))
@@ -189,11 +223,18 @@ fn memory_footprint(kernel: &Content) -> u64 {
     field(0x10).filter(|_| is_image).unwrap_or(0).max(kernel.len())
 }
 
-fn place_initrd(vm: &Vm, initrd: &Content, kernel_end: u64, ram_end: u64) -> Result<(u64, u64), ControlError> {
+fn place_initrd(
+    vm: &Vm,
+    initrd: &Content,
+    kernel_end: u64,
+    ram_end: u64,
+    home: &Home<'_>,
+) -> Result<(u64, u64), ControlError> {
     // As high as possible, below the device tree: out of the way of a kernel that unpacks itself.
     let start = (ram_end - TREE_ROOM).checked_sub(initrd.len()).map(|start| start & !(INITRD_ALIGN - 1));
     match start.filter(|start| *start >= kernel_end) {
         Some(start) => {
+            home.take(vm, start, initrd.len());
             write(vm, start, initrd)?;
             Ok((start, start + initrd.len()))
         }

@@ -63,6 +63,16 @@ impl Topology {
         Numa { vcpu_nodes: &self.vcpu_nodes, memory_bytes: &self.memory_bytes, distances: &self.distances }
     }
 
+    /// The machine's node for the guest's memory at this offset.
+    pub fn node_at(&self, offset: u64) -> NodeId {
+        let mut end = 0;
+        let node = self.memory_bytes.iter().position(|bytes| {
+            end += bytes;
+            offset < end
+        });
+        node.and_then(|node| self.nodes.get(node).copied()).unwrap_or(NodeId(0))
+    }
+
     /// The machine's node for each vCPU.
     pub fn homes(&self) -> impl Iterator<Item = NodeId> {
         self.vcpu_nodes.iter().filter_map(|node| self.nodes.get(*node as usize).copied())
