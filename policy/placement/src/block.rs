@@ -64,7 +64,10 @@ pub fn decide_block(facts: &BlockFacts, now: u16, switches: Switches, thresholds
     }
     let total: u64 = facts.misses.iter().map(|misses| u64::from(*misses)).sum();
     let is_clear = total >= u64::from(thresholds.block_hot);
-    if !facts.is_over && !is_clear {
+    // Who makes blocks move again and again shall have to make it look so for whole intervals.
+    let is_fresh = facts.history.at(now, thresholds).tries == 0;
+    let is_enough = is_clear && is_fresh;
+    if !facts.is_over && !is_enough {
         return BlockProposal::Wait;
     }
     if total < u64::from(thresholds.hot) {
@@ -72,7 +75,7 @@ pub fn decide_block(facts: &BlockFacts, now: u16, switches: Switches, thresholds
     }
     let dominates = |misses: u32| u64::from(misses) * 1000 >= total * u64::from(thresholds.dominant_permille);
     let Some(user) = facts.misses.iter().position(|misses| dominates(*misses)) else {
-        return if is_clear || facts.was_mixed { BlockProposal::Split } else { BlockProposal::LookAgain };
+        return if is_enough || facts.was_mixed { BlockProposal::Split } else { BlockProposal::LookAgain };
     };
     if user == facts.home.index() {
         // Another node's pages are too few to give the block up for.
@@ -126,6 +129,11 @@ mod tests {
         for few in [&[0, 4095][..], &[2047, 2048], &[0, 1], &[]] {
             assert_eq!(early(few), BlockProposal::Wait, "{few:?}");
         }
+        let tried = BlockFacts { history: History { tries: 1, last: 0 }, ..facts(&[0, 9000]) };
+        assert_eq!(ask(&BlockFacts { is_over: false, ..tried }), BlockProposal::Wait, "it has moved before");
+        assert_eq!(ask(&tried), BlockProposal::Migrate { to: NodeId(1) });
+        let mixed = BlockFacts { history: History { tries: 1, last: 0 }, ..facts(&[5000, 5000]) };
+        assert_eq!(ask(&mixed), BlockProposal::LookAgain);
     }
 
     #[test]
