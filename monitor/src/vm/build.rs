@@ -185,10 +185,10 @@ fn load(vm: &Vm, home: &Home<'_>) -> Result<(u64, u64), ControlError> {
         Boot::Kernel { kernel, initrd, cmdline } => {
             let kernel = modules::find(kernel)?;
             let entry = RAM_START + map::KERNEL_OFFSET;
-            let footprint = memory_footprint(&kernel);
-            home.take(vm, entry, footprint);
+            // Not its room for variables: who clears that touches it first.
+            home.take(vm, entry, kernel.len());
             write(vm, entry, &kernel)?;
-            let kernel_end = entry + footprint;
+            let kernel_end = entry + memory_footprint(&kernel);
             let initrd = initrd.as_ref().map(modules::find).transpose()?;
             let range = initrd.map(|initrd| place_initrd(vm, &initrd, kernel_end, ram_end, home)).transpose()?;
             (entry, cmdline.as_str(), range)
