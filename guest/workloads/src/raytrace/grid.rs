@@ -6,14 +6,12 @@
 use alloc::vec;
 use alloc::vec::Vec;
 
-use super::vector::Vector;
+use super::vector::{NEAR, Vector, sphere_met_at};
 use crate::random::Random;
 
 /// Where centres are: the least and the greatest coordinates.
 const LOW: Vector = Vector::new(-5.0, -4.0, 4.0);
 const HIGH: Vector = Vector::new(5.0, 4.0, 14.0);
-/// A ray that starts on a sphere does not meet it there.
-const NEAR: f64 = 1e-9;
 
 /// A sphere: four to a cache line of 128 bytes.
 #[repr(align(32))]
@@ -127,7 +125,8 @@ impl Grid {
         loop {
             let cell = self.number(walk.cell);
             for &number in &self.lists[self.starts[cell] as usize..self.starts[cell + 1] as usize] {
-                if let Some(distance) = self.balls[number as usize].met_at(from, along)
+                let ball = &self.balls[number as usize];
+                if let Some(distance) = sphere_met_at(from - ball.centre, ball.radius, along)
                     && best.is_none_or(|(least, _)| distance < least)
                 {
                     best = Some((distance, number));
@@ -141,20 +140,6 @@ impl Grid {
         let (distance, number) = best?;
         let Ball { centre, radius } = self.balls[number as usize];
         Some(Met { distance, centre, radius })
-    }
-}
-
-impl Ball {
-    /// The distance at which a ray of length 1 enters the sphere, or leaves it if it began inside.
-    fn met_at(&self, from: Vector, along: Vector) -> Option<f64> {
-        let offset = from - self.centre;
-        let half = offset.dot(along);
-        let under = half * half - (offset.dot(offset) - self.radius * self.radius);
-        if under < 0.0 {
-            return None;
-        }
-        let root = libm::sqrt(under);
-        [-half - root, -half + root].into_iter().find(|distance| *distance > NEAR)
     }
 }
 
@@ -223,7 +208,11 @@ mod tests {
             let along = Vector::new(one(), one(), one()).unit();
             let inside = Vector::new(5.0 * one(), 4.0 * one(), 9.0 + 5.0 * one());
             let from = if turn % 2 == 0 { Vector::ZERO } else { inside };
-            let slow = grid.balls.iter().filter_map(|ball| ball.met_at(from, along)).fold(f64::INFINITY, f64::min);
+            let slow = grid
+                .balls
+                .iter()
+                .filter_map(|ball| sphere_met_at(from - ball.centre, ball.radius, along))
+                .fold(f64::INFINITY, f64::min);
             let quick = grid.nearest(from, along).map_or(f64::INFINITY, |met| met.distance);
             assert!(slow.to_bits() == quick.to_bits(), "{slow} is not {quick}");
             met += u32::from(quick.is_finite());
@@ -239,7 +228,11 @@ mod tests {
             (Vector::new(0.0, 0.0, 20.0), Vector::new(0.0, 0.0, -1.0)),
             (Vector::new(-9.0, 0.1, 9.0), Vector::new(1.0, 0.0, 0.0)),
         ] {
-            let slow = grid.balls.iter().filter_map(|ball| ball.met_at(from, along)).fold(f64::INFINITY, f64::min);
+            let slow = grid
+                .balls
+                .iter()
+                .filter_map(|ball| sphere_met_at(from - ball.centre, ball.radius, along))
+                .fold(f64::INFINITY, f64::min);
             assert!(grid.nearest(from, along).map_or(f64::INFINITY, |met| met.distance) == slow);
         }
         assert!(grid.nearest(Vector::ZERO, Vector::new(0.0, 0.0, -1.0)).is_none());

@@ -2,7 +2,7 @@
 
 use alloc::vec::Vec;
 
-use super::vector::Vector;
+use super::vector::{Vector, sphere_met_at};
 use crate::random::Random;
 
 /// Spheres in a leaf of the tree.
@@ -131,7 +131,7 @@ impl Scene {
                 }
                 Kind::Leaf(first, end) => {
                     for sphere in &self.spheres[first..end] {
-                        if let Some(distance) = sphere.met_at(from, along) {
+                        if let Some(distance) = sphere_met_at(from - sphere.centre, sphere.radius, along) {
                             let (is_enough, beyond) = meet(sphere, distance);
                             if is_enough {
                                 return;
@@ -161,20 +161,6 @@ impl Node {
     }
 }
 
-impl Sphere {
-    /// The distance at which a ray of length 1 enters the sphere, or leaves it if it began inside.
-    fn met_at(&self, from: Vector, along: Vector) -> Option<f64> {
-        let offset = from - self.centre;
-        let half = offset.dot(along);
-        let under = half * half - (offset.dot(offset) - self.radius * self.radius);
-        if under < 0.0 {
-            return None;
-        }
-        let root = libm::sqrt(under);
-        [-half - root, -half + root].into_iter().find(|distance| *distance > 1e-9)
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -186,7 +172,10 @@ mod tests {
         let mut met = 0;
         for _ in 0..2000 {
             let along = Vector::new(random.unit() - 0.5, random.unit() - 0.5, 1.0).unit();
-            let slow = scene.spheres.iter().filter_map(|sphere| sphere.met_at(Vector::ZERO, along));
+            let slow = scene
+                .spheres
+                .iter()
+                .filter_map(|sphere| sphere_met_at(Vector::ZERO - sphere.centre, sphere.radius, along));
             let slow = slow.fold(f64::INFINITY, f64::min);
             let quick = scene.nearest(Vector::ZERO, along).map_or(f64::INFINITY, |hit| hit.distance);
             assert!(slow.to_bits() == quick.to_bits(), "{slow} is not {quick}");

@@ -64,3 +64,19 @@ impl Sub for Vector {
         Self::new(self.x - other.x, self.y - other.y, self.z - other.z)
     }
 }
+
+/// A ray that starts on a sphere does not meet it there.
+pub const NEAR: f64 = 1e-9;
+
+/// The distance at which a ray of length 1 enters a sphere, or leaves it if it began inside; `offset` leads from the sphere's centre
+/// to where the ray begins.
+#[inline]
+pub fn sphere_met_at(offset: Vector, radius: f64, along: Vector) -> Option<f64> {
+    let half = offset.dot(along);
+    let under = half * half - (offset.dot(offset) - radius * radius);
+    if under < 0.0 {
+        return None;
+    }
+    let root = libm::sqrt(under);
+    [-half - root, -half + root].into_iter().find(|distance| *distance > NEAR)
+}
