@@ -113,24 +113,12 @@ impl<R: Registers> MissCounters<R> {
         self.word(at::IS_ON) == 1
     }
 
-    /// [`MissCounters::add_misses`] of one page, for whoever asks about many.
-    #[inline(always)]
-    pub fn add_misses_of(&self, page: MachineAddr, sums: &mut [u32; MAX_NODES]) {
-        let page = page.raw().wrapping_sub(self.header.ram_base()) / BASE_PAGE;
-        if page < self.pages {
-            let first = self.first_counter + page as usize * self.node_count * 4;
-            for (sum, at) in sums.iter_mut().zip((first..).step_by(4)).take(self.node_count) {
-                *sum = sum.saturating_add(self.memory.read(at));
-            }
-        }
-    }
-
     /// Adds the misses of each node on the `pages` pages from `first` on to `sums`, which says by node of the device; `false`
     /// with nothing added if they are not all counted.
-    #[inline]
+    #[inline(always)]
     pub fn add_misses(&self, first: MachineAddr, pages: u64, sums: &mut [u32; MAX_NODES]) -> bool {
         let page = first.raw().wrapping_sub(self.header.ram_base()) / BASE_PAGE;
-        if page.checked_add(pages).is_none_or(|end| end > self.pages) {
+        if page >= self.pages || pages > self.pages - page {
             return false;
         }
         // Those of a page lie side by side, and so do pages; the header has been checked, so all are inside.

@@ -17,7 +17,6 @@ const MOST_ORDER: u32 = 6;
 #[derive(Debug)]
 pub struct DyingList {
     head: u64,
-    tail: u64,
     pages: u64,
     /// Shared pages, with the owner words of references that end.
     references: Vec<(Mfn, u64)>,
@@ -32,7 +31,7 @@ impl Default for DyingList {
 impl DyingList {
     /// No frames.
     pub const fn new() -> Self {
-        Self { head: NIL, tail: NIL, pages: 0, references: Vec::new() }
+        Self { head: NIL, pages: 0, references: Vec::new() }
     }
 
     /// Pages in it; shared ones do not count.
@@ -47,26 +46,9 @@ impl DyingList {
         self.pages == 0 && self.references.is_empty()
     }
 
-    /// Adds all of `other`; its frames in constant time.
-    pub fn append(&mut self, frames: &Frames, mut other: Self) {
-        self.references.append(&mut other.references);
-        if other.head == NIL {
-            return;
-        }
-        frames.map().known(Mfn::new(other.tail)).set_next(self.head);
-        if self.head == NIL {
-            self.tail = other.tail;
-        }
-        self.head = other.head;
-        self.pages += other.pages;
-    }
-
     #[inline]
     pub(crate) fn push(&mut self, entry: &MemMapEntry, mfn: Mfn, order: u8) {
         entry.set_next(self.head);
-        if self.head == NIL {
-            self.tail = mfn.raw();
-        }
         self.head = mfn.raw();
         self.pages += 1 << order;
     }
@@ -177,13 +159,6 @@ impl PendingShootdown {
     #[must_use]
     pub const fn pages(&self) -> u64 {
         self.dying.pages()
-    }
-
-    /// Both in one, of the same VM.
-    pub fn merge(self, frames: &Frames, other: Self) -> Self {
-        let mut dying = self.dying;
-        dying.append(frames, other.dying);
-        Self { token: self.token.merge(other.token), dying }
     }
 
     /// Exchanges it for frames that may be freed.

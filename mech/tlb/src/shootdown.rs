@@ -36,11 +36,6 @@ impl ShootdownToken {
     pub const fn generation(&self) -> TlbGeneration {
         self.generation
     }
-
-    /// One token for both: the later one of two of the same VM.
-    pub fn merge(self, other: Self) -> Self {
-        Self { generation: self.generation.max(other.generation) }
-    }
 }
 
 /// A hart's relation to one VM: `generation << 1 | is_inside`. On a cache line of its own, because that hart writes

@@ -371,11 +371,7 @@ impl Locality {
             history: located.history,
             may_retry: !is_retry || budget(&mut self.budgets, vm, self.tick).allows(self.tick, &THRESHOLDS),
         };
-        if self.is_alike {
-            counters.add_misses_of(page.addr(), &mut facts.misses);
-        } else {
-            self.add_misses(counters, page, 1, &mut facts.misses);
-        }
+        self.add_misses(counters, page, 1, &mut facts.misses);
         let proposal = decide(&facts, self.tick, switches, &THRESHOLDS);
         if is_retry && matches!(proposal, Proposal::Migrate { .. } | Proposal::Watch) {
             budget(&mut self.budgets, vm, self.tick).spend(1);
@@ -390,9 +386,10 @@ impl Locality {
                 to.add_one(vm.id, Kind::Replicate, node, gfn);
                 let nodes = description().nodes.count();
                 // Of two nodes one has it and the other asks.
-                let others = if nodes > 2 { other_readers(&facts, &THRESHOLDS, nodes) } else { 0 };
-                let end = if others == 0 { 0 } else { NODES as u8 };
-                for on in (0..end).filter(|on| others >> on & 1 != 0).map(NodeId) {
+                let mut others = if nodes > 2 { other_readers(&facts, &THRESHOLDS, nodes) } else { 0 };
+                while others != 0 {
+                    let on = NodeId(others.trailing_zeros() as u8);
+                    others &= others - 1;
                     if !self.known.is_known(page, on, self.tick, 1) {
                         self.known.note(page, on, self.tick);
                         to.add_one(vm.id, Kind::Replicate, on, gfn);
@@ -406,16 +403,22 @@ impl Locality {
     }
 
     /// Adds the misses on the pages from `first` on to `misses`, which has everybody else's number of nodes.
+    #[inline(always)]
     fn add_misses(&self, counters: &MissCounters, first: Mfn, pages: u64, misses: &mut Misses) {
         if self.is_alike {
             counters.add_misses(first.addr(), pages, misses);
-            return;
+        } else {
+            self.add_translated(counters, first, pages, misses);
         }
+    }
+
+    #[inline(never)]
+    fn add_translated(&self, counters: &MissCounters, first: Mfn, pages: u64, misses: &mut Misses) {
         let mut counted = [0; NODES];
         counters.add_misses(first.addr(), pages, &mut counted);
         for (node, count) in self.nodes.iter().zip(counted) {
             if let Some(slot) = node.and_then(|node| misses.get_mut(node.index())) {
-                *slot += count;
+                *slot = slot.saturating_add(count);
             }
         }
     }

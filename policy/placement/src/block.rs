@@ -9,11 +9,11 @@ use crate::{History, Misses, NODES, Reason, Switches, Thresholds};
 pub struct BlockFacts {
     /// Where it is.
     pub home: NodeId,
-    /// Misses of each node on all its pages, since the first of them was hot or the interval began.
+    /// Misses of each node on all its pages, since the first of them was hot, it was looked at last, or the interval began.
     pub misses: Misses,
     /// Is the interval over? Before, only what is clear is decided.
     pub is_over: bool,
-    /// Did the interval before say that its pages have different users?
+    /// Did the look before say that its pages have different users?
     pub was_mixed: bool,
     /// Does a device use any of it?
     pub is_pinned: bool,
@@ -39,8 +39,8 @@ pub enum BlockProposal {
     Split,
     /// Too little is known yet: ask again with more misses.
     Wait,
-    /// It looks as if its pages had different users. So do all pages between two phases of a guest: ask again after another
-    /// interval.
+    /// It looks as if its pages had different users. So do all pages between two phases of a guest: ask again with the misses from
+    /// now on, when they are as many again or another interval is over.
     LookAgain,
 }
 
@@ -75,7 +75,7 @@ pub fn decide_block(facts: &BlockFacts, now: u16, switches: Switches, thresholds
     }
     let dominates = |misses: u32| u64::from(misses) * 1000 >= total * u64::from(thresholds.dominant_permille);
     let Some(user) = facts.misses.iter().position(|misses| dominates(*misses)) else {
-        return if is_enough || facts.was_mixed { BlockProposal::Split } else { BlockProposal::LookAgain };
+        return if facts.was_mixed { BlockProposal::Split } else { BlockProposal::LookAgain };
     };
     if user == facts.home.index() {
         // Another node's pages are too few to give the block up for.
@@ -112,19 +112,19 @@ mod tests {
     #[test]
     fn a_block_of_one_user_goes_to_it() {
         assert_eq!(ask(&facts(&[1000, 9000])), BlockProposal::Migrate { to: NodeId(1) });
-        assert_eq!(ask(&facts(&[1010, 8990])), BlockProposal::Split);
+        assert_eq!(ask(&facts(&[1010, 8990])), BlockProposal::LookAgain);
         assert_eq!(ask(&facts(&[0, 4095])), BlockProposal::Split, "too little for all of it");
         assert_eq!(ask(&facts(&[0, 31])), BlockProposal::Leave(Reason::Cold));
         assert_eq!(ask(&facts(&[])), BlockProposal::Leave(Reason::Cold));
         assert_eq!(ask(&facts(&[u32::MAX, 0])), BlockProposal::Leave(Reason::Local));
-        assert_eq!(ask(&facts(&[u32::MAX; 8])), BlockProposal::Split);
+        assert_eq!(ask(&facts(&[u32::MAX; 8])), BlockProposal::LookAgain);
     }
 
     #[test]
     fn what_is_clear_is_done_before_the_interval_ends() {
         let early = |misses: &[u32]| ask(&BlockFacts { is_over: false, ..facts(misses) });
         assert_eq!(early(&[0, 4096]), BlockProposal::Migrate { to: NodeId(1) });
-        assert_eq!(early(&[2048, 2048]), BlockProposal::Split);
+        assert_eq!(early(&[2048, 2048]), BlockProposal::LookAgain, "another phase may have begun");
         assert_eq!(early(&[4096, 0]), BlockProposal::Leave(Reason::Local));
         for few in [&[0, 4095][..], &[2047, 2048], &[0, 1], &[]] {
             assert_eq!(early(few), BlockProposal::Wait, "{few:?}");
@@ -137,10 +137,20 @@ mod tests {
     }
 
     #[test]
-    fn a_block_with_few_misses_of_several_is_looked_at_twice() {
-        let mixed = facts(&[500, 500]);
-        assert_eq!(ask(&mixed), BlockProposal::LookAgain);
-        assert_eq!(ask(&BlockFacts { was_mixed: true, ..mixed }), BlockProposal::Split);
+    fn a_block_with_misses_of_several_is_looked_at_twice() {
+        let again = |facts: BlockFacts| BlockFacts { was_mixed: true, ..facts };
+        for mixed in [facts(&[500, 500]), facts(&[5000, 5000])] {
+            assert_eq!(ask(&mixed), BlockProposal::LookAgain);
+            assert_eq!(ask(&again(mixed)), BlockProposal::Split);
+        }
+        let early = |facts: BlockFacts| BlockFacts { is_over: false, ..again(facts) };
+        assert_eq!(ask(&early(facts(&[2048, 2048]))), BlockProposal::Split);
+        assert_eq!(ask(&early(facts(&[2048, 2047]))), BlockProposal::Wait);
+        assert_eq!(
+            ask(&early(facts(&[100, 5000]))),
+            BlockProposal::Migrate { to: NodeId(1) },
+            "it was a change of phases"
+        );
     }
 
     #[test]
@@ -155,6 +165,7 @@ mod tests {
         leave(BlockFacts { home: NodeId(9), ..hot }, Reason::BadFacts);
         let readers = Switches { migrate: false, replicate: true };
         assert_eq!(decide_block(&hot, 0, readers, &T), BlockProposal::Leave(Reason::SwitchedOff));
-        assert_eq!(decide_block(&facts(&[5000, 5000]), 0, readers, &T), BlockProposal::Split);
+        let mixed = BlockFacts { was_mixed: true, ..facts(&[5000, 5000]) };
+        assert_eq!(decide_block(&mixed, 0, readers, &T), BlockProposal::Split);
     }
 }

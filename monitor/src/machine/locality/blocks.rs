@@ -31,11 +31,11 @@ pub struct Block {
     page: Mfn,
     /// When it was noted: it is judged by most of an interval, not by the rest of one.
     since: u64,
-    /// Misses before, which may be of another phase of the guest.
+    /// Misses before, or at the last look: they may be of another phase of the guest.
     before: Misses,
     /// Hot pages since it was noted or judged.
     hot: u32,
-    /// Did an interval say that its pages have different users?
+    /// Did the look before say that its pages have different users?
     was_mixed: bool,
     /// Where it goes, once that is decided.
     to: Option<NodeId>,
@@ -88,7 +88,7 @@ impl Locality {
         let (end, is_over) = (self.interval_end, now >= self.interval_end);
         let is_due = |block: &Block| {
             let is_noted_long = is_over && block.since + interval / 2 <= end;
-            block.to.is_none() && (is_noted_long || block.hot >= ENOUGH && !block.was_mixed)
+            block.to.is_none() && (is_noted_long || block.hot >= ENOUGH)
         };
         for _ in 0..JUDGED {
             let Some(at) = self.blocks.iter().position(is_due) else {
@@ -119,7 +119,8 @@ impl Locality {
         let row = crate::machine::memory::frames().map().glance(block.page)?;
         let home = row.node;
         let found = vm.memory().locate(block.gfn, block.page, &row).filter(|found| found.size == PageSize::Large)?;
-        let mut misses = self.misses_on(counters, block.page, PAGES_PER_LARGE);
+        let counted = self.misses_on(counters, block.page, PAGES_PER_LARGE);
+        let mut misses = counted;
         misses.iter_mut().zip(block.before).for_each(|(misses, before)| *misses = misses.saturating_sub(before));
         let facts = BlockFacts {
             home,
@@ -139,7 +140,9 @@ impl Locality {
                 return Some(Block { to: Some(to), ..block });
             }
             BlockProposal::Wait => return Some(Block { hot: 0, ..block }),
-            BlockProposal::LookAgain => return Some(Block { since: now, was_mixed: true, hot: 0, ..block }),
+            BlockProposal::LookAgain => {
+                return Some(Block { since: now, before: counted, was_mixed: true, hot: 0, ..block });
+            }
             BlockProposal::Split => {
                 if vm.memory().split_block(block.gfn) {
                     let (action, reason) = (PlacementAction::Split, PlacementReason::SeveralUsers);
