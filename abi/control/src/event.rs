@@ -254,7 +254,7 @@ pub enum PlacementReason {
     WriteShared,
     /// It was written.
     Written,
-    /// Other VMs or the disk cache have it too.
+    /// It is in a 2 MiB block that other VMs have, too, and that is mapped as one.
     Shared,
     /// A device uses it.
     Pinned,

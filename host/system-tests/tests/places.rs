@@ -5,7 +5,8 @@ use std::time::{Duration, Instant};
 
 use config::{ModelPlan, Preset};
 use control::{
-    EventKind, Placement, PlacementAction, PlacementBy, PlacementReason, PlacementStats, SampleStats, VmSpec,
+    DiskMode, DiskSpec, EventKind, Placement, PlacementAction, PlacementBy, PlacementReason, PlacementStats,
+    SampleStats, VmSpec,
 };
 use lab::rig::{Ended, Rig, Running, WATCHDOG};
 use machine::SharedModel;
@@ -213,4 +214,63 @@ fn what_is_loaded_lies_with_its_vm() {
         home
     });
     assert_ne!(homes[0], homes[1], "each on a node of its own");
+}
+
+/// A disk as the probe expects it: a word at the beginning of each line says which line it is.
+fn pattern() -> Vec<u8> {
+    let lines = (0..SHARED_BYTES as u64 / 128).flat_map(|line| {
+        let mut bytes = [0; 128];
+        bytes[..8].copy_from_slice(&line.wrapping_mul(0x9e37_79b9_7f4a_7c15).to_le_bytes());
+        bytes
+    });
+    lines.collect()
+}
+
+const SHARED_BYTES: usize = 4 << 20;
+
+/// Pages of the disk cache that VMs of two nodes have get copies, for all VMs of the other node, which keep nobody's page.
+#[test]
+fn shared_pages_have_copies_on_each_node() {
+    let dir = ok(tempfile::tempdir());
+    let path = dir.path().join("pattern.img");
+    ok(std::fs::write(&path, pattern()));
+    let rig = ok(ok(ok(Rig::new("spread", 1, 256)).node(1, 256).with_probe()).image("pattern", path));
+    let machine = ok(rig.hardware(|hardware| hardware.model = Some(ModelPlan::new(Preset::Flash))).boot());
+    let vm = |name: &str, turns: u64| {
+        let disk = DiskSpec {
+            name: ok("data".parse()),
+            source: ok("pattern".parse()),
+            partition: None,
+            mode: DiskMode::CopyOnWrite,
+            overlay: None,
+        };
+        let spec = probe(name, 1, &format!("figure=places_of_shared n={turns}"));
+        VmSpec { disks: vec![disk], memory_mib: 256, ..spec }
+    };
+    // Bytes that are shared, beside those of the cache.
+    let copies = || -> u64 {
+        let nodes = ok(machine.stats()).nodes;
+        nodes.iter().map(|node| node.sharable_bytes - node.disk_cache_bytes).sum()
+    };
+    let first = vm("first", 1_000_000_000);
+    ok(machine.start(&first));
+    ok(machine.wait_text(&first.name, "FIGURE shared_first"));
+    assert_eq!(copies(), 0, "it is alone");
+
+    let second = ok(machine.run(&vm("second", TURNS)));
+    assert_eq!(figure(&second, "places_wrong"), 0, "{}", second.console);
+    assert!(figure(&second, "shared_last") * 10 < figure(&second, "shared_first") * 7, "{}", second.console);
+    let placed = second.stats.placement;
+    assert!(placed.replicated_pages >= 900, "{placed:?}");
+    assert!(copies() >= 900 << 12, "{} KiB", copies() >> 10);
+    // They are there for whoever comes next, and nothing that the last one wrote.
+    let third = ok(machine.run(&vm("third", FEW_TURNS)));
+    assert_eq!(figure(&third, "places_wrong"), 0, "{}", third.console);
+    assert!(figure(&third, "shared_first") * 10 < figure(&second, "shared_first") * 8, "{}", third.console);
+    assert!(third.stats.placement.replicated_pages < 200, "{:?}", third.stats.placement);
+
+    ok(machine.client().kill_vm(&first.name));
+    ok(machine.wait_stopped(&first.name));
+    wait_until("copies that nobody needs go", || copies() == 0);
+    assert_eq!(ok(machine.lost_pages()), 0, "pages did not come back");
 }

@@ -91,15 +91,15 @@ impl Chains {
         Some(Detached { left, was_last_owner: entry.back() == NO_OWNER, page })
     }
 
-    /// Calls `see` for every guest page that maps the page of `entry`.
-    pub(crate) fn for_each<M: MachineMemory>(&self, memory: &M, entry: &MemMapEntry, mut see: impl FnMut(PageOwner)) {
-        unpack_owner(entry.back()).into_iter().for_each(&mut see);
+    /// The guest pages that map the page of `entry`.
+    pub(crate) fn owners<M: MachineMemory>(&self, memory: &M, entry: &MemMapEntry) -> impl Iterator<Item = PageOwner> {
         let mut at = entry.references().1;
-        while at != NIL {
-            let link = self.links.get(memory, at);
-            unpack_owner(link.back).into_iter().for_each(&mut see);
+        let chain = core::iter::from_fn(move || {
+            let link = (at != NIL).then(|| self.links.get(memory, at))?;
             at = link.next;
-        }
+            Some(link.back)
+        });
+        core::iter::once(entry.back()).chain(chain).filter_map(unpack_owner)
     }
 
     /// The inline back-map went: the chain's first takes its place. Returns the new chain and the link not needed.
@@ -182,8 +182,7 @@ mod tests {
                     }
                 }
                 for (row, want) in rows.iter().zip(&model) {
-                    let mut got = Vec::new();
-                    chains.for_each(&memory, row, |o| got.push(o));
+                    let mut got: Vec<_> = chains.owners(&memory, row).collect();
                     got.sort();
                     let mut want = want.clone();
                     want.sort();

@@ -10,6 +10,7 @@ use thiserror::Error;
 
 use crate::entry::{NO_OWNER, pack_owner};
 use crate::node::{IdleJob, NodeMemory};
+use crate::spread::SpreadPages;
 use crate::{
     Clean, Dirty, DyingList, Frame, MAX_ORDER, MachineMemory, MemMap, MemMapEntry, PageOwner, PageState, PageUse,
 };
@@ -41,6 +42,14 @@ pub enum FrameError {
     /// More references than can be counted.
     #[error("page {0} has more references than can be counted")]
     TooManyReferences(Mfn),
+    /// The shared page has a copy there, is there itself, or too many pages have copies.
+    #[error("page {mfn} can have no copy on {node:?}")]
+    NoCopy {
+        /// The page.
+        mfn: Mfn,
+        /// Where.
+        node: NodeId,
+    },
     /// The pages were reserved or donated before.
     #[error("{pages} pages from {start} are in use already")]
     AlreadyInUse {
@@ -74,6 +83,7 @@ struct Node {
 pub struct Frames {
     map: MemMap,
     nodes: Box<[Node]>,
+    pub(crate) spread: SpreadPages,
 }
 
 impl Frames {
@@ -86,7 +96,8 @@ impl Frames {
             counts: [const { AtomicU64::new(0) }; PageState::COUNT],
             wants_zeroing: AtomicBool::new(true),
         };
-        Self { map, nodes: (0..count).map(|_| node()).collect::<Vec<_>>().into_boxed_slice() }
+        let nodes = (0..count).map(|_| node()).collect::<Vec<_>>().into_boxed_slice();
+        Self { map, nodes, spread: SpreadPages::new() }
     }
 
     /// The rows.

@@ -10,6 +10,7 @@
 //! - [`Frame`]: a frame *in motion*, a linear value that knows whether it was [`Clean`]ed. At rest a frame is a row of
 //!   the memmap.
 //! - Replicas: [`Frames::attach_replica`], [`Frames::replica_on`], [`Frames::drop_replicas`].
+//! - Shared pages have copies on other nodes, too: [`Frames::attach_spread`], [`Frames::spread_on`], [`Frames::sweep_spread`].
 //! - [`DyingList`], [`PendingShootdown`], [`FreeableList`]: frames that left their tables come back to the allocator
 //!   only along this road, behind a [`tlb::ShootdownToken`]. So do references to shared pages.
 //! - [`Pool`]: all that a VM's fault path needs to get pages: allocator, memory, nodes in order of preference.
@@ -23,7 +24,7 @@
 //!
 //! # Locking
 //! One ticket lock per node, a leaf of the lock order (nothing is called with it held, no memory is touched but the
-//! memmap and pages of back-maps). It guards that node's free pages and the back-maps of shared pages. The row of a private page is guarded by
+//! memmap and pages of back-maps), and one before it for the copies of shared pages. It guards that node's free pages and the back-maps of shared pages. The row of a private page is guarded by
 //! its VM's memory lock; rows are made of relaxed atomics, so a reader without a lock sees old or new words, not garbage.
 //! Counters are statistics and may lag each other.
 //!
@@ -50,6 +51,7 @@ mod plan;
 mod pool;
 mod replica;
 mod shared;
+mod spread;
 #[cfg(any(test, feature = "testing"))]
 pub mod testing;
 #[cfg(test)]

@@ -124,9 +124,7 @@ impl Frames {
         if was_private && Some(entry.back()) != pack_owner(owner) {
             return Err(FrameError::NotMapped { mfn, owner });
         }
-        let (references, chain) = entry.references();
-        let more = references.checked_add(1).ok_or(FrameError::TooManyReferences(mfn))?;
-        entry.set_references(more, chain);
+        count_hold(mfn, entry)?;
         if was_private {
             entry.set_state(PageState::Shared);
             self.recount(entry.node(), PageState::Private, PageState::Shared, 1);
@@ -134,6 +132,13 @@ impl Frames {
             node.sharing.mapped_pages += 1;
         }
         Ok(())
+    }
+
+    /// [`Frames::hold`] of a page that is shared already.
+    pub(crate) fn hold_shared(&self, mfn: Mfn) -> Result<(), FrameError> {
+        let entry = self.map().entry(mfn).ok_or(FrameError::NoSuchPage(mfn))?;
+        let _node = self.lock_of(entry);
+        if entry.is(PageState::Shared, 0) { count_hold(mfn, entry) } else { Err(wrong_state(mfn, entry)) }
     }
 
     /// Someone who maps nothing (the disk cache) lets go of a shared page. `true` if it was the last reference: the page is
@@ -173,6 +178,20 @@ impl Frames {
         self.node_memory(node).map_or(Sharing::default(), |node| node.lock().sharing)
     }
 
+    /// Calls `see` for guest pages that map the shared page `mfn`, some of them if there are more than `most`, with the node's lock
+    /// held.
+    pub fn for_some_owners<M: MachineMemory>(&self, memory: &M, mfn: Mfn, most: usize, see: impl FnMut(PageOwner)) {
+        // A page in the middle of a block has a stale row.
+        let Some(entry) = self.map().block_of(mfn).filter(|head| *head == mfn).map(|head| self.map().known(head))
+        else {
+            return;
+        };
+        let node = self.lock_of(entry);
+        if entry.is(PageState::Shared, 0) {
+            node.chains.owners(memory, entry).take(most).for_each(see);
+        }
+    }
+
     /// Calls `see` for every guest page that maps `mfn`, with the node's lock held.
     pub fn for_each_owner<M: MachineMemory>(&self, memory: &M, mfn: Mfn, mut see: impl FnMut(PageOwner)) {
         let Some(head) = self.map().block_of(mfn) else { return };
@@ -181,7 +200,7 @@ impl Frames {
         let advance = mfn.raw() - head.raw();
         let mut tell = |o: PageOwner| see(PageOwner { vm: o.vm, gfn: Gfn::new(o.gfn.raw() + advance) });
         match entry.state() {
-            PageState::Shared => node.chains.for_each(memory, entry, tell),
+            PageState::Shared => node.chains.owners(memory, entry).for_each(tell),
             // Their chain, if they have one, is of replicas.
             PageState::Private | PageState::Replica => unpack_owner(entry.back()).into_iter().for_each(&mut tell),
             _ => {}
@@ -257,4 +276,12 @@ impl Frames {
         self.recount(home, PageState::Free, PageState::Monitor, 1);
         true
     }
+}
+
+/// One more reference. The node is locked.
+fn count_hold(mfn: Mfn, entry: &MemMapEntry) -> Result<(), FrameError> {
+    let (references, chain) = entry.references();
+    let more = references.checked_add(1).ok_or(FrameError::TooManyReferences(mfn))?;
+    entry.set_references(more, chain);
+    Ok(())
 }

@@ -136,6 +136,7 @@ impl Pmap {
             PageState::Replicated { master, nodes } if node.0 < 8 && nodes & 1 << node.0 != 0 => {
                 frames.replica_on(master, node).or(Some(master))
             }
+            PageState::Shared { mfn, .. } => frames.spread_on(mfn, node).or(Some(mfn)),
             state => state.mfn(),
         }
     }

@@ -7,12 +7,15 @@
 //! Pages that several nodes use are watched first: those that were not written for a while are replicated. Large pages are
 //! judged by the misses on all their pages, see `blocks`.
 //!
+//! Pages that VMs have in common are for all of them to have copies of, see `spread`.
+//!
 //! Where the machine counts no misses, samples of the pages take their place: see `sampling`.
 
 mod batches;
 mod blocks;
 mod job;
 mod sampling;
+mod spread;
 
 pub use job::Job;
 
@@ -37,6 +40,7 @@ use placement::{
 use rv::csr;
 use sampling::Sampling;
 use spin::Mutex;
+use spread::{SWEPT, SWEPT_IDLE};
 use tlb::CpuSet;
 
 /// Looks per second while there is something to place, while there is not, and while no VM takes part.
@@ -188,12 +192,10 @@ fn locate_in_block(guests: &Guests, page: Mfn) -> Option<Found<'_>> {
     locate_by(guests, page, &memory::frames().map().info(page)?)
 }
 
-/// What `page` is, if this is its row.
+/// What `page` is, if it is a VM's own and this is its row.
 #[inline(always)]
 fn locate_by<'a>(guests: &'a Guests, page: Mfn, row: &PageInfo) -> Option<Found<'a>> {
-    let (Some(owner), PageState::Private | PageState::Shared | PageState::Replica) = (row.owner, row.state) else {
-        return None;
-    };
+    let (Some(owner), PageState::Private | PageState::Replica) = (row.owner, row.state) else { return None };
     let (vm, switches) = guests.find(owner.vm)?;
     let located = vm.memory().locate(owner.gfn, page, row)?;
     Some(Found { vm, switches: *switches, gfn: owner.gfn, home: row.node, located })
@@ -248,6 +250,7 @@ impl Locality {
 
     /// One look: how many there should be per second from now on.
     fn look(&mut self, counters: &mut MissCounters, now: u64) -> u64 {
+        memory::frames().sweep_spread(SWEPT);
         if !counters.is_on() {
             return IDLE_HZ;
         }
@@ -259,6 +262,7 @@ impl Locality {
         let guests = Guests::now();
         if guests.0.is_empty() {
             self.forget();
+            memory::frames().sweep_spread(SWEPT_IDLE);
             return IDLE_HZ;
         }
         self.tell_news(&guests);
@@ -353,7 +357,10 @@ impl Locality {
         if self.known.is_known(page, node, self.tick, 1) {
             return;
         }
-        let Some(Found { vm, switches, gfn, home, located }) = locate(guests, page) else { return };
+        let Some(Found { vm, switches, gfn, home, located }) = locate(guests, page) else {
+            self.judge_shared(counters, guests, page, node, now);
+            return;
+        };
         if located.size == PageSize::Large {
             self.note_block(counters, vm, gfn, page, now);
             return;
@@ -445,6 +452,7 @@ impl Locality {
                 let work = match batch.kind {
                     Kind::Migrate => Work::Migrate(batch.gfns),
                     Kind::Replicate => Work::Replicate(batch.gfns),
+                    Kind::Spread => Work::Spread(batch.gfns),
                 };
                 target.send(hart::Message::Place(Job::new(vm, work, batch.node, self.tick, lane)));
                 sent += 1;

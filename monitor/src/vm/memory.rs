@@ -11,6 +11,7 @@ mod place;
 mod placed;
 mod sample;
 mod share;
+mod spread;
 
 pub use merge::{Candidates, Watched, merge};
 pub use place::{Located, PlacedCounts};

@@ -32,8 +32,10 @@ pub struct PageFacts {
 pub enum Backing {
     /// A page of the VM's own.
     Private,
-    /// A page that others have too.
+    /// A page that other VMs or the disk cache have, too: nobody writes it, so any node may have a copy.
     Shared,
+    /// The same, and one leaf of 2 MiB stands for its block and 511 like it.
+    SharedBlock,
     /// Copies of a page: bit `n` for node `n`, the first copy's node not included.
     Replicated {
         /// The nodes.
@@ -90,7 +92,7 @@ pub enum Reason {
     Cold,
     /// Several nodes use it and some write it.
     WriteShared,
-    /// Other VMs or the disk cache have it too.
+    /// It is in a block that other VMs have, too, and one leaf stands for all of it: that is worth more.
     Shared,
     /// A device uses it.
     Pinned,
@@ -137,7 +139,11 @@ pub fn decide(facts: &PageFacts, now: u16, switches: Switches, thresholds: &Thre
     let is_used_elsewhere =
         users(&facts.misses, thresholds) > usize::from(facts.misses[by.index()] > thresholds.sharing);
     match facts.backing {
-        Backing::Shared => Leave(Reason::Shared),
+        Backing::SharedBlock => Leave(Reason::Shared),
+        Backing::Shared if !switches.replicate => Leave(Reason::SwitchedOff),
+        // Its row is not the VM's alone: tries are counted in what the VM may spend, all of them.
+        Backing::Shared if !facts.may_retry => Leave(Reason::Tried),
+        Backing::Shared => Replicate { on: by, reason: Reason::Readers },
         Backing::Replicated { nodes } if nodes & 1 << by.index() != 0 => Leave(Reason::Local),
         Backing::Replicated { .. } => Replicate { on: by, reason: Reason::Readers },
         Backing::Private if !is_used_elsewhere && switches.migrate => Migrate { to: by, reason: Reason::OneUser },
@@ -164,7 +170,7 @@ fn users([a, b, c, d, e, f, g, h]: &Misses, thresholds: &Thresholds) -> usize {
 pub fn other_readers(facts: &PageFacts, thresholds: &Thresholds, nodes: usize) -> u8 {
     let have = match facts.backing {
         Backing::Replicated { nodes } => nodes,
-        Backing::Private | Backing::Shared => 0,
+        Backing::Private | Backing::Shared | Backing::SharedBlock => 0,
     };
     let read_it = facts.misses.iter().take(nodes).enumerate().filter(|(_, misses)| **misses >= thresholds.hot / 2);
     let readers = read_it.fold(0, |bits, (node, _)| bits | 1 << node);
@@ -234,7 +240,7 @@ mod tests {
         let leave = |facts: PageFacts, reason| assert_eq!(ask(&facts), Proposal::Leave(reason));
         leave(PageFacts { is_pinned: true, ..facts }, Reason::Pinned);
         leave(PageFacts { is_unsettled: true, ..facts }, Reason::Unsettled);
-        leave(PageFacts { backing: Backing::Shared, ..facts }, Reason::Shared);
+        leave(PageFacts { backing: Backing::SharedBlock, ..facts }, Reason::Shared);
         leave(PageFacts { history: History { tries: T.max_tries, last: 999 }, ..facts }, Reason::Tried);
         let once = History { tries: 1, last: 999 };
         leave(PageFacts { history: once, may_retry: false, ..facts }, Reason::Tried);
@@ -251,6 +257,18 @@ mod tests {
         assert_eq!(ask(&fresh), ask(&facts), "a first try needs no budget");
         leave(PageFacts { by: NodeId(200), ..facts }, Reason::BadFacts);
         leave(PageFacts { home: NodeId(8), ..facts }, Reason::BadFacts);
+    }
+
+    #[test]
+    fn a_shared_page_has_copies_as_far_as_the_budget_goes() {
+        let facts = PageFacts { backing: Backing::Shared, ..hot(2, &[0, 0, 32]) };
+        let replicate = Proposal::Replicate { on: NodeId(2), reason: Reason::Readers };
+        assert_eq!(ask(&facts), replicate, "one user is enough: the others keep theirs");
+        assert_eq!(ask(&PageFacts { history: History { tries: 9, last: 999 }, ..facts }), replicate, "others' tries");
+        assert_eq!(ask(&PageFacts { may_retry: false, ..facts }), Proposal::Leave(Reason::Tried));
+        assert_eq!(ask(&PageFacts { by: NodeId(0), ..facts }), Proposal::Leave(Reason::Local));
+        let only_migrate = Switches { migrate: true, replicate: false };
+        assert_eq!(decide(&facts, 0, only_migrate, &T), Proposal::Leave(Reason::SwitchedOff));
     }
 
     #[test]

@@ -5,10 +5,12 @@
 //! - `both`: both read the same table;
 //! - `mixed`: each uses every second page, so that single pages have to move.
 //!
+//! `of_shared` is for one vCPU: it reads a disk's blocks into its memory, which other VMs may have in theirs, too.
+//!
 //! Each line that is read is checked, and the table is written again in the end: so what moves or has copies while it is used
 //! is what the guest has written.
 
-use super::report;
+use super::{block::Disk, report};
 use crate::{console::println, cpu, entry, tree::Machine};
 use core::sync::atomic::{AtomicU64, Ordering};
 
@@ -113,9 +115,14 @@ fn wait(what: u64) {
     }
 }
 
+/// Memory that nobody uses.
+const fn middle(machine: &Machine) -> u64 {
+    (machine.ram_start + machine.ram_bytes / 2).next_multiple_of(2 << 20)
+}
+
 /// Fills memory and starts the other vCPU; where the memory begins.
 fn begin(machine: &Machine, hart: u64, count: u64) -> Option<u64> {
-    let start = (machine.ram_start + machine.ram_bytes / 2).next_multiple_of(2 << 20);
+    let start = middle(machine);
     let Some(other) = (0..machine.harts).find(|other| *other != hart) else {
         super::unable("places", "one vCPU only");
         return None;
@@ -179,5 +186,23 @@ pub fn places(machine: &Machine, hart: u64, count: u64) {
     turn(start, LAST, false, 0..LINES);
     ask(4);
     wait(4);
+    tell();
+}
+
+/// Pages that a disk was read to, `count` turns: the disk says on each line what [`stamp`] does. They are written in the end.
+pub fn of_shared(machine: &Machine, _: u64, count: u64) {
+    let mut disk = match Disk::open() {
+        Ok(disk) => disk,
+        Err(why) => return super::unable("places_of_shared", why),
+    };
+    let start = middle(machine);
+    let refused = (0..BYTES / PAGE).filter(|block| disk.read_to(start + block * PAGE, *block).status != 0).count();
+    if refused != 0 {
+        return super::unable("places_of_shared", "the disk refuses to be read");
+    }
+    TURNS.store(count, Ordering::SeqCst);
+    measure("shared", LINES, |_| turn(start, 0, false, 0..LINES));
+    turn(start, 0, true, 0..LINES);
+    turn(start, 1, false, 0..LINES);
     tell();
 }

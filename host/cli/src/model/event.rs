@@ -285,7 +285,7 @@ const fn placement_text(reason: PlacementReason) -> &'static str {
         PlacementReason::SeveralUsers => "they have different users",
         PlacementReason::WriteShared => "several nodes use it and some write it",
         PlacementReason::Written => "one was written",
-        PlacementReason::Shared => "other VMs or the disk cache have it too",
+        PlacementReason::Shared => "other VMs have its 2 MiB block, too",
         PlacementReason::Pinned => "a device uses it",
         PlacementReason::Tried => "it was tried too often",
         PlacementReason::Unsettled => "a vCPU has just changed nodes",

@@ -18,6 +18,8 @@ pub enum Kind {
     Migrate,
     /// They get a copy.
     Replicate,
+    /// They are shared, and get a copy that all may have.
+    Spread,
 }
 
 /// Pages of a VM that go to a node, as many as a job has at most.

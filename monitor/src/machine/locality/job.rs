@@ -53,6 +53,8 @@ pub enum Work {
     Migrate(Vec<Gfn>),
     /// Copy these pages.
     Replicate(Vec<Gfn>),
+    /// Let harts of the node have copies of these shared pages.
+    Spread(Vec<Gfn>),
     /// Begin to move this block.
     BeginBlock(Gfn),
     /// Move it on.
@@ -91,6 +93,10 @@ fn perform(vm: &Vm, work: Work, node: NodeId, tick: u16) {
         }
         Work::Replicate(gfns) => {
             let counts = memory.replicate_pages(&gfns, node, tick, &THRESHOLDS);
+            tell(vm, counts, PlacementAction::Replicated, node, PlacementReason::Readers);
+        }
+        Work::Spread(gfns) => {
+            let counts = memory.spread_pages(&gfns, node);
             tell(vm, counts, PlacementAction::Replicated, node, PlacementReason::Readers);
         }
         Work::BeginBlock(gfn) => match memory.begin_block_move(gfn, node, tick, &THRESHOLDS) {

@@ -76,7 +76,7 @@ pub struct PlacedCounts {
 }
 
 impl PlacedCounts {
-    fn note(&mut self, outcome: Result<(), PlacementReason>) {
+    pub(super) fn note(&mut self, outcome: Result<(), PlacementReason>) {
         match outcome {
             Ok(()) => self.placed += 1,
             Err(why) => (self.refused, self.reason) = (self.refused + 1, Some(why)),

@@ -274,6 +274,8 @@ impl Inner {
         let mut is_stale = false;
         for (index, table) in self.tables.iter_mut().enumerate() {
             let make = node.is_some_and(|node| node.index() == index);
+            // Harts of that node may have a copy of a shared page.
+            let page = frames().spread_on(page, NodeId(index as u8)).unwrap_or(page);
             is_stale |= match table.exchange(pool, gfn, page, rights, make) {
                 Ok(changed) => changed,
                 // No page to split a large leaf: it goes as a whole, and faults bring it back.

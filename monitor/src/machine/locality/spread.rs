@@ -1,0 +1,62 @@
+//! Shared pages: a copy on a node is for the harts of that node whatever VM they run, see [`frames::Frames::attach_spread`].
+
+use super::{Guests, INTERVAL_HZ, Kind, Locality, THRESHOLDS, budget, is_unsettled, stays, told};
+use crate::{
+    machine::memory::{DirectMemory, frames},
+    vm::Vm,
+};
+use addr::{Gfn, Mfn, NodeId};
+use arrayvec::ArrayVec;
+use frames::PageOwner;
+use machine_io::MissCounters;
+use placement::{Backing, History, PageFacts, Proposal, Switches, Writes, decide};
+
+/// Guest pages with the same page that are asked about at once: others come to the copy by their faults, or are hot again.
+const OWNERS: usize = 16;
+/// Pages with copies that are looked at, at each look: do they still need them?
+pub const SWEPT: usize = 8;
+/// The same while there is nothing else to do.
+pub const SWEPT_IDLE: usize = 512;
+
+impl Locality {
+    /// Harts of `by` miss often on `page`, which is no VM's own: who maps it there?
+    pub(super) fn judge_shared(&mut self, counters: &MissCounters, guests: &Guests, page: Mfn, by: NodeId, now: u64) {
+        let mut owners = ArrayVec::<PageOwner, OWNERS>::new();
+        frames().for_some_owners(&DirectMemory, page, OWNERS, |owner| owners.push(owner));
+        let Some(home) = frames().map().node_of(page).filter(|_| !owners.is_empty()) else { return };
+        self.known.note(page, by, self.tick);
+        let facts = PageFacts {
+            by,
+            home,
+            misses: self.misses_on(counters, page, 1),
+            backing: Backing::Shared,
+            writes: Writes::None,
+            // Devices read it, if anything.
+            is_pinned: false,
+            is_unsettled: false,
+            history: History::default(),
+            may_retry: false,
+        };
+        for owner in owners {
+            if let Some((vm, switches)) = guests.find(owner.vm)
+                && let Some(backing) = vm.memory().shared_leaf(owner.gfn, page, by)
+            {
+                let is_unsettled = is_unsettled(vm, now, INTERVAL_HZ);
+                let may_retry = budget(&mut self.budgets, vm, self.tick).allows(self.tick, &THRESHOLDS);
+                let facts = PageFacts { backing, is_unsettled, may_retry, ..facts };
+                self.judge_sharer(vm, *switches, owner.gfn, &facts);
+            }
+        }
+    }
+
+    fn judge_sharer(&mut self, vm: &Vm, switches: Switches, gfn: Gfn, facts: &PageFacts) {
+        match decide(facts, self.tick, switches, &THRESHOLDS) {
+            Proposal::Replicate { on, .. } => {
+                budget(&mut self.budgets, vm, self.tick).spend(1);
+                self.planned.add_one(vm.id, Kind::Spread, on, gfn);
+            }
+            Proposal::Leave(reason) => _ = told(reason).map(|reason| stays(vm, 1, reason)),
+            Proposal::Migrate { .. } | Proposal::Watch | Proposal::Collapse(_) => {}
+        }
+    }
+}
