@@ -66,6 +66,12 @@ pub fn wfi() {
     unsafe { asm!("wfi", options(nostack)) };
 }
 
+/// Waits as who wants a lock does, for a store to a reservation that it does not have.
+pub fn wait_for_lock() {
+    // SAFETY: a hint (Zawrs: `wrs.nto`, as a number because assemblers may not know it).
+    unsafe { asm!(".insn 4, 0x00d00073", options(nostack)) };
+}
+
 /// Orders memory and device accesses.
 pub fn fence() {
     // SAFETY: a fence.

@@ -90,7 +90,7 @@ fn pages_go_where_they_are_used() {
     let placed = moved.stats.placement;
     // Both blocks moved whole for their only user, their readers got copies, which ended when they were written.
     assert!(placed.migrated_blocks >= 2 && placed.replicated_pages >= 900, "{placed:?}");
-    assert!(placed.migrated_pages >= 200 && placed.split_blocks >= 2, "{placed:?}");
+    assert!(placed.migrated_pages >= 200 && placed.split_blocks >= 1, "{placed:?}");
     assert!(placed.collapsed_pages >= 500, "{placed:?}");
     let told = told(&machine, moved.summary.id);
     let count = |action, reason| -> u64 {

@@ -1,7 +1,7 @@
 //! The probe guest's checks, in VMs of many shapes on machines of many shapes.
 
 use config::MachineInterrupts;
-use control::{DiskMode, DiskSpec, Interrupts, Pages, VmSpec};
+use control::{DiskMode, DiskSpec, ExitCause, Interrupts, Pages, VmSpec};
 use lab::rig::{Rig, Running};
 use system_tests::{assert_all_returned, assert_passed, ok, probe};
 
@@ -121,4 +121,15 @@ fn entropy_of_the_machine() {
         let told = format!("{bytes} random bytes");
         assert!(machine.log().contains(&told), "{arguments:?}: no {told:?} in:\n{}", machine.log());
     }
+}
+
+/// A hart has something to do in its rest once the guest has taken memory: waiting for a lock is no rest, and no exit each time.
+#[test]
+fn who_waits_for_a_lock_alone_is_left_alone() {
+    let machine = ok(rig("locks", 1).boot());
+    let ended = ok(machine.run(&probe("vm", 1, "figure=lock_waits n=2000")));
+    assert!(ended.console.contains("FIGURE lock_waits 8000 waits"), "{}", ended.console);
+    let exits = ended.stats.vcpus[0].exits;
+    let waits = exits.get(ExitCause::VirtualInstruction);
+    assert!(waits < 100, "{waits} exits for 8000 waits: {exits:?}");
 }

@@ -282,6 +282,16 @@ impl Frames {
         Ok(())
     }
 
+    /// A block in motion is as many single pages from now on, in order, each for what the block was taken for there.
+    pub fn split_frame<Contents>(&self, frame: Frame<Contents>) -> impl Iterator<Item = Frame<Contents>> {
+        let (first, pages, node) = (frame.mfn().raw(), frame.pages(), frame.node());
+        let entry = self.map.known(frame.settle());
+        for index in (0..pages).rev() {
+            self.map.known(Mfn::new(first + index)).copy_for_page(entry, index);
+        }
+        (first..first + pages).map(move |page| Frame::new(Mfn::new(page), 0, node))
+    }
+
     /// 512 private single pages that back one block of guest pages, in order, are described as one block again.
     ///
     /// # Errors

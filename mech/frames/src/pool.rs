@@ -46,6 +46,13 @@ impl<M: MachineMemory> Pool<'_, M> {
         self.frames.alloc_page(*self.nodes.first()?, to)
     }
 
+    /// A 2 MiB block for a copy of the one of `gfn`, on the first of the nodes or not at all.
+    #[must_use]
+    pub fn replica_block_to_fill(&self, gfn: Gfn) -> Option<Frame<Dirty>> {
+        let to = PageUse::Replica { vm: self.vm, gfn: gfn.large_base(), spu: self.spu };
+        self.frames.alloc(*self.nodes.first()?, MAX_ORDER, to)
+    }
+
     /// A 2 MiB block to back the one of `gfn` with contents from elsewhere, on the first of the nodes or not at all.
     #[must_use]
     pub fn block_to_fill(&self, gfn: Gfn) -> Option<Frame<Dirty>> {

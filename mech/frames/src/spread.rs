@@ -50,6 +50,8 @@ impl Frames {
     ///
     /// # Errors
     /// With the frame, if either is no shared page, the node has a copy or is the page's own, or too many pages have copies.
+    #[cold]
+    #[inline(never)]
     pub fn attach_spread(&self, page: Mfn, copy: Frame<Clean>) -> Result<Mfn, (FrameError, Frame<Clean>)> {
         match self.note_spread(page, &copy) {
             Ok(()) => Ok(copy.settle()),

@@ -340,6 +340,26 @@ fn long_lists_are_freed_in_steps() {
 }
 
 #[test]
+fn a_block_in_motion_can_go_page_by_page() {
+    let (memory, frames) = small_machine(&[2]);
+    let to = PageUse::Replica { vm: owner(0).vm, gfn: Gfn::new(0x400), spu: SpuId(0) };
+    let block = frames.alloc(NodeId(0), MAX_ORDER, to).unwrap().zero(&memory);
+    let first = block.mfn();
+    let pages: Vec<_> = frames.split_frame(block).collect();
+    assert_eq!(pages.len(), 512);
+    for (index, page) in pages.into_iter().enumerate() {
+        let mfn = Mfn::new(first.raw() + index as u64);
+        assert_eq!((page.mfn(), page.order(), page.node()), (mfn, 0, NodeId(0)));
+        let info = frames.map().info(mfn).unwrap();
+        let back = PageOwner { vm: owner(0).vm, gfn: Gfn::new(0x400 + index as u64) };
+        assert_eq!((info.state, info.order, info.owner), (PageState::Replica, 0, Some(back)));
+        frames.free(page);
+    }
+    assert_eq!(frames.pages_in(NodeId(0), PageState::Free), 512);
+    assert!(frames.alloc(NodeId(0), MAX_ORDER, to).is_some(), "they are one block again");
+}
+
+#[test]
 fn a_pool_falls_back_in_the_given_order() {
     let (memory, frames) = small_machine(&[2, 2]);
     let nodes = [NodeId(1), NodeId(0)];

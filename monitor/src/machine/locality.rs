@@ -454,7 +454,7 @@ impl Locality {
                     Kind::Replicate => Work::Replicate(batch.gfns),
                     Kind::Spread => Work::Spread(batch.gfns),
                 };
-                target.send(hart::Message::Place(Job::new(vm, work, batch.node, self.tick, lane)));
+                target.send(hart::Message::Place(Job::new(vm, work, batch.node, self.tick, Some(lane))));
                 sent += 1;
             }
         }

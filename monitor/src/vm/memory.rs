@@ -4,6 +4,7 @@
 //! shootdown leaves the lock as a [`PendingShootdown`] first.
 
 mod block;
+mod block_copy;
 mod door;
 mod fault;
 mod merge;
@@ -13,6 +14,7 @@ mod sample;
 mod share;
 mod spread;
 
+pub use block_copy::CopyStep;
 pub use merge::{Candidates, Watched, merge};
 pub use place::{Located, PlacedCounts};
 pub use placed::Wish;
@@ -91,6 +93,8 @@ struct Inner {
     held: Vec<Gfn>,
     /// Blocks on their way to other nodes, one to each at most.
     moving: Vec<block::BlockMove>,
+    /// Blocks that are being copied for other nodes. Nobody else watches those.
+    copying: Vec<block_copy::BlockCopy>,
     teardown_at: Option<Gfn>,
 }
 
@@ -173,6 +177,7 @@ impl GuestRam {
                 last_watched: TlbGeneration::NONE,
                 held: Vec::new(),
                 moving: Vec::new(),
+                copying: Vec::new(),
                 teardown_at: Some(base),
             }),
             tlb: ShootdownTracker::new(crate::hart::all().len()),
@@ -273,6 +278,7 @@ impl GuestRam {
         let mut inner = self.inner.lock();
         let mut dying = core::mem::take(&mut inner.replaced);
         inner.forget_block_move();
+        inner.forget_block_copies();
         let more = match inner.teardown_at {
             Some(at) => {
                 let end = self.base.raw() + self.pages;

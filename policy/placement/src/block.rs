@@ -2,7 +2,7 @@
 
 use addr::NodeId;
 
-use crate::{History, Misses, NODES, Reason, Switches, Thresholds};
+use crate::{History, Misses, NODES, Reason, Switches, Thresholds, Writes};
 
 /// What is known of a block, one page of which is hot.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -19,10 +19,21 @@ pub struct BlockFacts {
     pub is_pinned: bool,
     /// Did a vCPU of its VM change nodes lately?
     pub is_unsettled: bool,
+    /// More about its pages, where that is known.
+    pub parts: Option<Parts>,
     /// How often the block was tried.
     pub history: History,
     /// Has its VM anything left for pages that were tried before ([`crate::Budget`])?
     pub may_retry: bool,
+}
+
+/// What is known of a block's pages.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Parts {
+    /// Of all misses on them, thousandths on those that one node uses alone, and not the block's.
+    pub alone_permille: u32,
+    /// Whether any of them was written since the last look.
+    pub writes: Writes,
 }
 
 /// What to do with a block.
@@ -34,6 +45,11 @@ pub enum BlockProposal {
     Migrate {
         /// Where to.
         to: NodeId,
+    },
+    /// Several nodes read it: let these (bit `n` for node `n`) have copies of all of it.
+    Replicate {
+        /// The nodes.
+        nodes: u8,
     },
     /// Its pages have different users: let each find its place. That costs a table and TLB entries.
     Split,
@@ -75,7 +91,7 @@ pub fn decide_block(facts: &BlockFacts, now: u16, switches: Switches, thresholds
     }
     let dominates = |misses: u32| u64::from(misses) * 1000 >= total * u64::from(thresholds.dominant_permille);
     let Some(user) = facts.misses.iter().position(|misses| dominates(*misses)) else {
-        return if facts.was_mixed { BlockProposal::Split } else { BlockProposal::LookAgain };
+        return if facts.was_mixed { among_several(facts, switches, thresholds) } else { BlockProposal::LookAgain };
     };
     if user == facts.home.index() {
         // Another node's pages are too few to give the block up for.
@@ -90,6 +106,31 @@ pub fn decide_block(facts: &BlockFacts, now: u16, switches: Switches, thresholds
     BlockProposal::Migrate { to: NodeId(user as u8) }
 }
 
+/// Of a block's misses, thousandths on pages with users of their own that make it worth to split.
+const MANY_PERMILLE: u32 = 250;
+
+/// A block that several nodes use.
+fn among_several(facts: &BlockFacts, switches: Switches, thresholds: &Thresholds) -> BlockProposal {
+    let Some(parts) = facts.parts else { return BlockProposal::Split };
+    if parts.alone_permille >= MANY_PERMILLE {
+        return BlockProposal::Split;
+    }
+    match parts.writes {
+        // Nor would single pages be anywhere better.
+        Writes::Seen => BlockProposal::Leave(Reason::WriteShared),
+        Writes::None if switches.replicate => {
+            let reads = |misses: u32| misses >= thresholds.block_hot / 8;
+            let readers = facts.misses.iter().enumerate().filter(|(_, misses)| reads(**misses));
+            let readers = readers.filter(|(node, _)| *node != facts.home.index());
+            match readers.fold(0, |nodes, (node, _)| nodes | 1 << node) {
+                0 => BlockProposal::Split,
+                nodes => BlockProposal::Replicate { nodes },
+            }
+        }
+        Writes::None | Writes::Unknown => BlockProposal::Split,
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -102,7 +143,8 @@ mod tests {
         let (home, history) = (NodeId(0), History::default());
         let (is_over, was_mixed) = (true, false);
         let misses = counts;
-        BlockFacts { home, misses, is_over, was_mixed, is_pinned: false, is_unsettled: false, history, may_retry: true }
+        let (is_pinned, is_unsettled, may_retry) = (false, false, true);
+        BlockFacts { home, misses, is_over, was_mixed, is_pinned, is_unsettled, parts: None, history, may_retry }
     }
 
     fn ask(facts: &BlockFacts) -> BlockProposal {
@@ -151,6 +193,23 @@ mod tests {
             BlockProposal::Migrate { to: NodeId(1) },
             "it was a change of phases"
         );
+    }
+
+    #[test]
+    fn a_block_of_several_goes_by_its_parts() {
+        let mixed = |alone_permille, writes| {
+            let parts = Some(Parts { alone_permille, writes });
+            BlockFacts { was_mixed: true, parts, ..facts(&[3000, 3000, 512, 511]) }
+        };
+        assert_eq!(ask(&mixed(249, Writes::None)), BlockProposal::Replicate { nodes: 0b110 });
+        assert_eq!(ask(&mixed(250, Writes::None)), BlockProposal::Split, "its pages have users of their own");
+        assert_eq!(ask(&mixed(0, Writes::Seen)), BlockProposal::Leave(Reason::WriteShared));
+        assert_eq!(ask(&mixed(1000, Writes::Seen)), BlockProposal::Split);
+        assert_eq!(ask(&mixed(0, Writes::Unknown)), BlockProposal::Split, "single pages will be watched");
+        let few = BlockFacts { misses: [500, 500, 0, 0, 0, 0, 0, 0], ..mixed(0, Writes::None) };
+        assert_eq!(ask(&few), BlockProposal::Split, "not worth all of it");
+        let only_migrate = Switches { migrate: true, replicate: false };
+        assert_eq!(decide_block(&mixed(0, Writes::None), 0, only_migrate, &T), BlockProposal::Split);
     }
 
     #[test]

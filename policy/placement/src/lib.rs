@@ -39,10 +39,10 @@ mod page;
 mod samples;
 mod thresholds;
 
-pub use block::{BlockFacts, BlockProposal, decide_block};
+pub use block::{BlockFacts, BlockProposal, Parts, decide_block};
 pub use budget::Budget;
 pub use history::History;
-pub use page::{Backing, PageFacts, Proposal, Reason, Writes, decide, other_readers};
+pub use page::{Backing, PageFacts, Proposal, Reason, Writes, decide, other_readers, sole_user};
 pub use samples::{Found, LOOKS, OPEN, Sample, Samples};
 pub use thresholds::{Switches, Thresholds};
 

@@ -163,6 +163,14 @@ fn users([a, b, c, d, e, f, g, h]: &Misses, thresholds: &Thresholds) -> usize {
     uses(a) + uses(b) + uses(c) + uses(d) + uses(e) + uses(f) + uses(g) + uses(h)
 }
 
+/// The only node that uses a page, and its misses.
+#[must_use]
+pub fn sole_user(misses: &Misses, thresholds: &Thresholds) -> Option<(NodeId, u32)> {
+    let (node, most) = misses.iter().copied().enumerate().max_by_key(|(_, misses)| *misses)?;
+    let is_alone = users(misses, thresholds) <= 1 && most > 0;
+    is_alone.then_some((NodeId(node as u8), most))
+}
+
 /// The nodes, of so many, that are to have copies, too, when a page is replicated for one that asked: those that are about to ask.
 /// Bit `n` is for node `n`.
 #[must_use]
@@ -232,6 +240,14 @@ mod tests {
         assert_eq!(readers(facts), 0b1_1000, "not where it is, nor who hardly reads it");
         assert_eq!(readers(PageFacts { backing: Backing::Replicated { nodes: 0b1_0000 }, ..facts }), 0b1000);
         assert_eq!(readers(hot(1, &[0, 32])), 0);
+    }
+
+    #[test]
+    fn one_user_is_alone() {
+        assert_eq!(sole_user(&hot(0, &[8, 0, 500, 8]).misses, &T), Some((NodeId(2), 500)));
+        assert_eq!(sole_user(&hot(0, &[0, 3]).misses, &T), Some((NodeId(1), 3)));
+        assert_eq!(sole_user(&hot(0, &[9, 9]).misses, &T), None);
+        assert_eq!(sole_user(&[0; NODES], &T), None);
     }
 
     #[test]

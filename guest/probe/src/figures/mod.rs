@@ -40,6 +40,7 @@ const FIGURES: &[(&str, Figure)] = &[
     ("checksum", work::checksum),
     ("touch", work::touch),
     ("idle", work::idle),
+    ("lock_waits", work::lock_waits),
     ("spin", work::spin),
     ("places", places::places),
     ("places_of_one", places::of_one),

@@ -45,6 +45,18 @@ pub fn idle(_: &Machine, _: u64, _: u64) {
     }
 }
 
+/// Takes memory that nobody has touched, then waits `count` times for a lock, and that a few times over.
+pub fn lock_waits(machine: &Machine, _: u64, count: u64) {
+    const BLOCK: u64 = 2 << 20;
+    const ROUNDS: u64 = 4;
+    let start = (machine.ram_start + machine.ram_bytes / 2).next_multiple_of(BLOCK);
+    for at in (start..).step_by(BLOCK as usize).take(ROUNDS as usize) {
+        cpu::store(at, at);
+        (0..count).for_each(|_| cpu::wait_for_lock());
+    }
+    report("lock_waits", ROUNDS * count, "waits", count);
+}
+
 static SPINNING: AtomicU64 = AtomicU64::new(0);
 
 extern "C" fn spin_for_ever() -> ! {

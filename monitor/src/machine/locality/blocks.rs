@@ -9,9 +9,10 @@ use crate::{
     vm::Vm,
 };
 use addr::{Gfn, Mfn, NodeId, PAGES_PER_LARGE, PageSize, VmId};
+use alloc::sync::Arc;
 use control::{EventKind, PlacementAction, PlacementReason};
 use machine_io::MissCounters;
-use placement::{BlockFacts, BlockProposal, Misses, NODES, decide_block};
+use placement::{BlockFacts, BlockProposal, Misses, NODES, Parts, Reason, Writes, decide_block, sole_user};
 use tlb::CpuSet;
 
 /// Blocks that are judged at a look, and those that are noted: each asks for the misses of 512 pages, some ten thousand instructions.
@@ -37,6 +38,8 @@ pub struct Block {
     hot: u32,
     /// Did the look before say that its pages have different users?
     was_mixed: bool,
+    /// Are writes noticed since then?
+    is_watched: bool,
     /// Where it goes, once that is decided.
     to: Option<NodeId>,
 }
@@ -47,7 +50,7 @@ impl Locality {
         let gfn = gfn.large_base();
         if let Some(block) = self.blocks.iter_mut().find(|block| block.vm == vm.id && block.gfn == gfn) {
             block.hot += 1;
-        } else if self.blocks.len() < MOST && self.noted < JUDGED {
+        } else if self.blocks.len() < MOST && self.noted < JUDGED && !vm.memory().is_copying_block(gfn) {
             self.noted += 1;
             let page = Mfn::new(page.raw() & !(PAGES_PER_LARGE - 1));
             let before = self.misses_on(counters, page, PAGES_PER_LARGE);
@@ -59,6 +62,7 @@ impl Locality {
                 before,
                 hot: 1,
                 was_mixed: false,
+                is_watched: false,
                 to: None,
             });
         }
@@ -76,6 +80,7 @@ impl Locality {
                 before: [0; NODES],
                 hot: 0,
                 was_mixed: false,
+                is_watched: false,
                 to: Some(to),
             });
         }
@@ -129,6 +134,7 @@ impl Locality {
             was_mixed: block.was_mixed,
             is_pinned: found.is_pinned,
             is_unsettled: is_unsettled(vm, now, INTERVAL_HZ),
+            parts: block.was_mixed.then(|| self.parts(counters, vm, &block, home)),
             history: found.history,
             may_retry: budget(&mut self.budgets, vm, self.tick).allows(self.tick, &THRESHOLDS),
         };
@@ -141,8 +147,13 @@ impl Locality {
             }
             BlockProposal::Wait => return Some(Block { hot: 0, ..block }),
             BlockProposal::LookAgain => {
-                return Some(Block { since: now, before: counted, was_mixed: true, hot: 0, ..block });
+                let is_watched = vm.memory().watch_block_writes(block.gfn);
+                return Some(Block { since: now, before: counted, was_mixed: true, is_watched, hot: 0, ..block });
             }
+            BlockProposal::Replicate { nodes } => match vm.memory().begin_block_copies(block.gfn, nodes) {
+                Ok(()) => {}
+                Err(why) => stays(vm, PAGES_PER_LARGE, why),
+            },
             BlockProposal::Split => {
                 if vm.memory().split_block(block.gfn) {
                     let (action, reason) = (PlacementAction::Split, PlacementReason::SeveralUsers);
@@ -152,9 +163,33 @@ impl Locality {
                     stays(vm, PAGES_PER_LARGE, PlacementReason::NoMemory);
                 }
             }
-            BlockProposal::Leave(reason) => _ = told(reason).map(|reason| stays(vm, 1, reason)),
+            BlockProposal::Leave(reason) => {
+                if reason == Reason::WriteShared {
+                    // Not again before its time, or whoever uses it so is asked all the time.
+                    vm.memory().note_try(block.gfn, self.tick, &THRESHOLDS);
+                }
+                _ = told(reason).map(|reason| stays(vm, 1, reason));
+            }
         }
         None
+    }
+
+    /// More about a block that several nodes use.
+    #[inline(never)]
+    fn parts(&self, counters: &MissCounters, vm: &Vm, block: &Block, home: NodeId) -> Parts {
+        let (mut all, mut alone) = (0, 0);
+        for page in block.page.raw()..block.page.raw() + PAGES_PER_LARGE {
+            let misses = self.misses_on(counters, Mfn::new(page), 1);
+            all += misses.iter().map(|misses| u64::from(*misses)).sum::<u64>();
+            let user = sole_user(&misses, &THRESHOLDS).filter(|(node, _)| *node != home);
+            alone += user.map_or(0, |(_, misses)| u64::from(misses));
+        }
+        let writes = match block.is_watched {
+            true if vm.memory().is_unwritten(block.gfn, block.page) => Writes::None,
+            true => Writes::Seen,
+            false => Writes::Unknown,
+        };
+        Parts { alone_permille: (alone * 1000 / all.max(1)) as u32, writes }
     }
 
     /// For each VM and node the next step of the block that moves there, or else the next block that is to; how many.
@@ -163,6 +198,7 @@ impl Locality {
         for (vm, _) in guests.0.iter().filter(|(vm, _)| !vm.is_ending()) {
             for node in description().nodes.ids() {
                 let goes = |block: &Block| block.vm == vm.id && block.to == Some(node);
+                sent += usize::from(self.send_copy_step(vm, node, busy));
                 let next = self.blocks.iter().position(goes);
                 let is_moving = vm.memory().has_block_move(node);
                 let work = match next.and_then(|at| self.blocks.get(at)).filter(|_| !is_moving) {
@@ -176,12 +212,23 @@ impl Locality {
                     self.blocks.remove(at);
                 }
                 *busy = busy.with(target.cpu);
-                target.send(hart::Message::Place(Job::new(vm, work, node, self.tick, lane)));
+                target.send(hart::Message::Place(Job::new(vm, work, node, self.tick, Some(lane))));
                 sent += 1;
             }
         }
         // Those of VMs that are gone.
         self.blocks.retain(|block| guests.find(block.vm).is_some());
         sent
+    }
+
+    /// A step of a block that `node` is to have a copy of. It needs no lane: nobody waits for the VM's lock meanwhile.
+    fn send_copy_step(&mut self, vm: &Arc<Vm>, node: NodeId, busy: &mut CpuSet) -> bool {
+        if !vm.memory().has_block_copy(node) {
+            return false;
+        }
+        let Some(target) = self.free_hart(node, busy) else { return false };
+        *busy = busy.with(target.cpu);
+        target.send(hart::Message::Place(Job::new(vm, Work::CopyBlock, node, self.tick, None)));
+        true
     }
 }

@@ -3,7 +3,10 @@
 use super::{THRESHOLDS, stays};
 use crate::{
     trace,
-    vm::{Vm, memory::PlacedCounts},
+    vm::{
+        Vm,
+        memory::{CopyStep, PlacedCounts},
+    },
 };
 use addr::{Gfn, NodeId};
 use alloc::{sync::Arc, vec::Vec};
@@ -25,7 +28,7 @@ pub struct Job {
     work: Work,
     node: NodeId,
     tick: u16,
-    _lane: Lane,
+    _lane: Option<Lane>,
 }
 
 /// The lanes of a VM: its jobs that are under way.
@@ -59,11 +62,13 @@ pub enum Work {
     BeginBlock(Gfn),
     /// Move it on.
     StepBlock,
+    /// Copy on the block that the node is to have a copy of.
+    CopyBlock,
 }
 
 impl Job {
     /// Something to do for `vm`, which does not end before it is done.
-    pub fn new(vm: &Arc<Vm>, work: Work, node: NodeId, tick: u16, lane: Lane) -> Self {
+    pub fn new(vm: &Arc<Vm>, work: Work, node: NodeId, tick: u16, lane: Option<Lane>) -> Self {
         vm.hold();
         Self { vm: vm.clone(), work, node, tick, _lane: lane }
     }
@@ -105,6 +110,23 @@ fn perform(vm: &Vm, work: Work, node: NodeId, tick: u16) {
         },
         // What comes of it is seen at the next look.
         Work::StepBlock => step_block(vm, node),
+        Work::CopyBlock => copy_block(vm, node, tick),
+    }
+}
+
+fn copy_block(vm: &Vm, node: NodeId, tick: u16) {
+    for _ in 0..STEPS {
+        match vm.memory().step_block_copy(node, STEP, tick, &THRESHOLDS) {
+            CopyStep::More => {}
+            CopyStep::Nothing => return,
+            CopyStep::Done(copies) => {
+                for (node, pages) in copies.into_iter().filter(|(_, pages)| *pages > 0) {
+                    let (action, reason) = (PlacementAction::Replicated, PlacementReason::Readers);
+                    trace::record(Some(vm.id), EventKind::PagesPlaced { action, pages, node, reason });
+                }
+                return;
+            }
+        }
     }
 }
 

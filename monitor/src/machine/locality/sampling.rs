@@ -228,6 +228,7 @@ impl Locality {
             was_mixed: true,
             is_pinned: found.is_pinned,
             is_unsettled: is_unsettled(vm, now, ROUNDS_HZ),
+            parts: None,
             history: found.history,
             may_retry: true,
         };
@@ -235,8 +236,8 @@ impl Locality {
             BlockProposal::Migrate { to } => self.note_sampled_block(vm.id, sample.gfn, sample.page, to, now),
             BlockProposal::Split => return Some(sample.gfn),
             BlockProposal::Leave(reason) => _ = told(reason).map(|reason| stays(vm, 1, reason)),
-            // Only of what is asked before its time or again.
-            BlockProposal::Wait | BlockProposal::LookAgain => {}
+            // Only of what is asked before its time or again, and of what more is known of.
+            BlockProposal::Wait | BlockProposal::LookAgain | BlockProposal::Replicate { .. } => {}
         }
         None
     }

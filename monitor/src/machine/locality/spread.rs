@@ -20,6 +20,8 @@ pub const SWEPT_IDLE: usize = 512;
 
 impl Locality {
     /// Harts of `by` miss often on `page`, which is no VM's own: who maps it there?
+    #[cold]
+    #[inline(never)]
     pub(super) fn judge_shared(&mut self, counters: &MissCounters, guests: &Guests, page: Mfn, by: NodeId, now: u64) {
         let mut owners = ArrayVec::<PageOwner, OWNERS>::new();
         frames().for_some_owners(&DirectMemory, page, OWNERS, |owner| owners.push(owner));

@@ -77,7 +77,7 @@ impl GuestRam {
                 PageState::Private { mfn, .. } if mapping.size == PageSize::Large => mfn,
                 _ => return Err(PlacementReason::Raced),
             };
-            if inner.is_moving_block(gfn) || inner.moving.iter().any(|block| block.to == to) {
+            if inner.is_moving_block(gfn) || inner.is_copying(gfn) || inner.moving.iter().any(|block| block.to == to) {
                 return Err(PlacementReason::Raced);
             }
             let frame = pool.block_to_fill(gfn).ok_or(PlacementReason::NoMemory)?;

@@ -258,7 +258,7 @@ impl GuestRam {
     pub fn watch_block(&self, first: Gfn) -> Option<Watched> {
         let pool = self.merging_pool();
         let mut inner = self.inner.lock();
-        if inner.is_held(first) {
+        if inner.is_held(first) || inner.is_copying(first) {
             return None;
         }
         let page = inner.pmap.watch_large(&pool, first).ok()?;

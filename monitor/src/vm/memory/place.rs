@@ -38,20 +38,20 @@ const CHUNK: usize = 8;
 const ATTEMPTS: usize = 3;
 
 /// Where pages go.
-struct Way<'a> {
+pub(super) struct Way<'a> {
     /// For tables: any node, the nearest first.
-    tables: Pool<'a, DirectMemory>,
+    pub(super) tables: Pool<'a, DirectMemory>,
     /// For pages: this node, or none.
-    pages: Pool<'a, DirectMemory>,
-    to: NodeId,
-    tick: u16,
-    thresholds: &'a Thresholds,
+    pub(super) pages: Pool<'a, DirectMemory>,
+    pub(super) to: NodeId,
+    pub(super) tick: u16,
+    pub(super) thresholds: &'a Thresholds,
 }
 
 impl Way<'_> {
     /// A row's history with one more try.
     #[inline(always)]
-    fn tried(&self, (tries, last): (u8, u16)) -> (u8, u16) {
+    pub(super) fn tried(&self, (tries, last): (u8, u16)) -> (u8, u16) {
         let history = History { tries, last }.tried(self.tick, self.thresholds);
         (history.tries, history.last)
     }

@@ -33,6 +33,8 @@ impl GuestRam {
     }
 
     /// Lets harts of `on` read these shared pages from copies on their node.
+    #[cold]
+    #[inline(never)]
     pub fn spread_pages(&self, gfns: &[Gfn], on: NodeId) -> PlacedCounts {
         let only = [on];
         let (tables, pages) = (self.pool(nearest(on)), self.pool(&only));

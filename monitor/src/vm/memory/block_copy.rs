@@ -1,0 +1,267 @@
+//! Copies of a whole 2 MiB block for nodes that read it: each of them keeps a leaf of 2 MiB.
+//!
+//! As a block that moves it is copied in steps, without the VM's lock, and watched meanwhile; but a write does not wait: it ends
+//! the watch, and the next step notices and gives up. When all nodes have their copies, these become replicas page by page, so
+//! that a write ends those of its page alone, whatever block that was part of.
+
+use super::place::{Way, reason_of};
+use super::{GuestRam, Inner};
+use crate::machine::memory::{DirectMemory, frames, nearest};
+use addr::{Gfn, Mfn, NodeId, PAGES_PER_LARGE, PageSize};
+use alloc::vec::Vec;
+use arrayvec::ArrayVec;
+use control::PlacementReason;
+use core::sync::atomic::Ordering::Relaxed;
+use frames::{Dirty, DyingList, Frame, PendingShootdown, Pool};
+use gstage::{NodeTable, TableError};
+use placement::{NODES, Thresholds};
+use pmap::PageState;
+use rv_pte::PteFlags;
+use tlb::TlbGeneration;
+
+/// Blocks of a VM that are copied at a time; others are hot again.
+const AT_ONCE: usize = 16;
+
+/// A copy that is being made.
+pub(super) struct BlockCopy {
+    /// The block's first guest page, and the first machine page behind it.
+    gfn: Gfn,
+    source: Mfn,
+    /// Whose copy.
+    to: NodeId,
+    /// Not here while somebody copies to it, without the lock.
+    frame: Option<Frame<Dirty>>,
+    /// Pages that are there.
+    copied: u64,
+    /// The shootdown of the watch: nothing is copied before it has ended.
+    watched: TlbGeneration,
+}
+
+/// What a step came to.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum CopyStep {
+    /// There is more to do for this node.
+    More,
+    /// Nothing for this node.
+    Nothing,
+    /// These nodes have copies of so many pages.
+    Done(ArrayVec<(NodeId, u64), NODES>),
+}
+
+impl GuestRam {
+    /// Writes to the block of `gfn`, which is one large page, are noticed from soon on: see [`GuestRam::is_unwritten`].
+    #[cold]
+    #[inline(never)]
+    pub fn watch_block_writes(&self, gfn: Gfn) -> bool {
+        let pool = self.pool(nearest(NodeId(0)));
+        let token = {
+            let mut inner = self.inner.lock();
+            if inner.is_held(gfn) || inner.is_copying(gfn) || !inner.watch_large(&pool, gfn.large_base()) {
+                return false;
+            }
+            let token = self.tlb.retire();
+            inner.last_watched = token.generation();
+            token
+        };
+        self.call_out(&PendingShootdown::new(token, DyingList::new()));
+        true
+    }
+
+    /// Has nobody written to the block, which `page` backs, since it was watched?
+    #[must_use]
+    pub fn is_unwritten(&self, gfn: Gfn, page: Mfn) -> bool {
+        self.inner.lock().is_unwritten(gfn.large_base(), page)
+    }
+
+    /// Begins to copy the block of `gfn` for these nodes, by bit.
+    ///
+    /// # Errors
+    /// Why there will be no copy.
+    #[cold]
+    #[inline(never)]
+    pub fn begin_block_copies(&self, gfn: Gfn, nodes: u8) -> Result<(), PlacementReason> {
+        let gfn = gfn.large_base();
+        let pool = self.pool(nearest(NodeId(0)));
+        let token = {
+            let mut inner = self.inner.lock();
+            let mapping = inner.pmap.lookup(&DirectMemory, gfn).map_err(|why| reason_of(&why))?;
+            let source = match mapping.state {
+                PageState::Private { pins: 1.., .. } => return Err(PlacementReason::Pinned),
+                PageState::Private { mfn, .. } if mapping.size == PageSize::Large => mfn,
+                _ => return Err(PlacementReason::Raced),
+            };
+            let is_busy = inner.is_held(gfn) || inner.is_copying(gfn) || inner.copying.len() >= AT_ONCE * NODES;
+            if is_busy || !inner.watch_large(&pool, gfn) {
+                return Err(PlacementReason::Raced);
+            }
+            let token = self.tlb.retire();
+            inner.last_watched = token.generation();
+            let home = frames().map().node_of(source);
+            let wanted = (0..NODES as u8).map(NodeId).filter(|node| nodes >> node.0 & 1 != 0 && Some(*node) != home);
+            let copies: Vec<_> = wanted.filter_map(|to| self.block_copy(gfn, source, to, token.generation())).collect();
+            if copies.is_empty() {
+                return Err(PlacementReason::NoMemory);
+            }
+            inner.copying.extend(copies);
+            token
+        };
+        self.call_out(&PendingShootdown::new(token, DyingList::new()));
+        Ok(())
+    }
+
+    fn block_copy(&self, gfn: Gfn, source: Mfn, to: NodeId, watched: TlbGeneration) -> Option<BlockCopy> {
+        let frame = self.pool(&[to]).replica_block_to_fill(gfn)?;
+        Some(BlockCopy { gfn, source, to, frame: Some(frame), copied: 0, watched })
+    }
+
+    /// Is the block of `gfn` being copied?
+    #[must_use]
+    pub fn is_copying_block(&self, gfn: Gfn) -> bool {
+        self.inner.lock().is_copying(gfn)
+    }
+
+    /// Is there something to copy for `node`?
+    #[must_use]
+    pub fn has_block_copy(&self, node: NodeId) -> bool {
+        self.inner.lock().copying.iter().any(|copy| copy.is_open(node))
+    }
+
+    /// Copies up to `pages` pages of a block for `node`; who does the last step of a block lets all its nodes have their copies.
+    #[cold]
+    #[inline(never)]
+    pub fn step_block_copy(&self, node: NodeId, pages: u64, tick: u16, thresholds: &Thresholds) -> CopyStep {
+        let mut inner = self.inner.lock();
+        let Some(copy) = inner.copying.iter_mut().find(|copy| copy.is_open(node)) else { return CopyStep::Nothing };
+        let Some(mut frame) = copy.frame.take() else { return CopyStep::Nothing };
+        let BlockCopy { gfn, source, copied, watched, .. } = *copy;
+        let mut now = copied;
+        if self.tlb.all_passed(watched) {
+            drop(inner);
+            frame.fill_some(&DirectMemory, source, copied, pages);
+            now = (copied + pages).min(PAGES_PER_LARGE);
+            inner = self.inner.lock();
+        }
+        let is_still = inner.is_unwritten(gfn, source);
+        let copy = inner.copying.iter_mut().find(|copy| copy.gfn == gfn && copy.to == node && copy.frame.is_none());
+        let Some(copy) = copy.filter(|_| is_still) else {
+            frames().free(frame);
+            inner.drop_copies(gfn);
+            return CopyStep::Nothing;
+        };
+        (copy.copied, copy.frame) = (now, Some(frame));
+        if inner.copying.iter().any(|copy| copy.gfn == gfn && copy.copied < PAGES_PER_LARGE) {
+            return if now < PAGES_PER_LARGE { CopyStep::More } else { CopyStep::Nothing };
+        }
+        let mut dying = DyingList::new();
+        let way = Way { tables: self.pool(nearest(node)), pages: self.pool(&[]), to: node, tick, thresholds };
+        let done = inner.end_block_copies(&way, gfn, source, &mut dying);
+        let token = self.tlb.retire();
+        drop(inner);
+        // Nothing but tables is freed by it, if anything: who reads the block itself reads the same.
+        self.finish(PendingShootdown::new(token, dying));
+        let pages = done.iter().map(|(_, pages)| *pages).sum();
+        self.placing.replicated.fetch_add(pages, Relaxed);
+        CopyStep::Done(done)
+    }
+}
+
+impl BlockCopy {
+    /// Is it for `node`, not complete, and is nobody at it?
+    const fn is_open(&self, node: NodeId) -> bool {
+        self.to.0 == node.0 && self.copied < PAGES_PER_LARGE && self.frame.is_some()
+    }
+}
+
+impl Inner {
+    pub(super) fn is_copying(&self, gfn: Gfn) -> bool {
+        self.copying.iter().any(|copy| copy.gfn == gfn.large_base())
+    }
+
+    /// No table lets the block, one large page, be written.
+    fn watch_large(&mut self, pool: &Pool<'_, DirectMemory>, gfn: Gfn) -> bool {
+        let is_watched = self.pmap.watch_large(pool, gfn).is_ok();
+        for table in self.tables.iter_mut().filter(|_| is_watched) {
+            table.weaken(&DirectMemory, gfn, PAGES_PER_LARGE, PteFlags::RX);
+        }
+        is_watched
+    }
+
+    fn is_unwritten(&self, gfn: Gfn, page: Mfn) -> bool {
+        let same = PageState::Private { mfn: page, pins: 0, watched: true };
+        let found = self.pmap.lookup(&DirectMemory, gfn);
+        found.is_ok_and(|mapping| mapping.size == PageSize::Large && mapping.state == same)
+    }
+
+    /// Copies of the block come to nothing. One that somebody copies to is freed by them.
+    fn drop_copies(&mut self, gfn: Gfn) {
+        let dropped = self.copying.extract_if(.., |copy| copy.gfn == gfn);
+        dropped.filter_map(|copy| copy.frame).for_each(|frame| frames().free(frame));
+    }
+
+    /// The VM ends.
+    pub(super) fn forget_block_copies(&mut self) {
+        self.copying.drain(..).filter_map(|copy| copy.frame).for_each(|frame| frames().free(frame));
+    }
+
+    /// All copies of the block of `gfn` are complete, and nobody has written it: they are replicas from now on.
+    #[cold]
+    #[inline(never)]
+    fn end_block_copies(
+        &mut self,
+        way: &Way<'_>,
+        gfn: Gfn,
+        source: Mfn,
+        dying: &mut DyingList,
+    ) -> ArrayVec<(NodeId, u64), NODES> {
+        let mut done = ArrayVec::new();
+        if self.pmap.split(&way.tables, gfn).is_err() {
+            self.drop_copies(gfn);
+            return done;
+        }
+        let complete: Vec<_> = self.copying.extract_if(.., |copy| copy.gfn == gfn).collect();
+        for BlockCopy { to, frame, .. } in complete {
+            let Some(frame) = frame else { continue };
+            let first = frame.mfn();
+            let copied = self.attach_block(way, gfn, source, to, frame);
+            if copied == PAGES_PER_LARGE
+                && let Some(table) = self.tables.get_mut(to.index())
+            {
+                show_block(table, &way.tables, gfn, first, dying);
+            }
+            // As many as there are bits for nodes, at most.
+            done.push((to, copied));
+        }
+        done
+    }
+
+    /// Each page of `frame` is the replica of a page of the block; returns how many are.
+    fn attach_block(&mut self, way: &Way<'_>, gfn: Gfn, source: Mfn, to: NodeId, frame: Frame<Dirty>) -> u64 {
+        let frame = match frame.overwritten(PageSize::Large.bytes()) {
+            Ok(frame) => frame,
+            Err(frame) => {
+                frames().free(frame);
+                return 0;
+            }
+        };
+        let pool = Pool { nodes: &[to], ..way.pages };
+        let mut attached = 0;
+        for (index, page) in frames().split_frame(frame).enumerate() {
+            let (gfn, master) = (Gfn::new(gfn.raw() + index as u64), Mfn::new(source.raw() + index as u64));
+            match self.pmap.replicate_quickly(&pool, gfn, (master, page), |history| way.tried(history)) {
+                Ok(_) => attached += 1,
+                Err(page) => frames().free(page),
+            }
+        }
+        attached
+    }
+}
+
+/// One leaf for all of a block's copies.
+fn show_block(table: &mut NodeTable, pool: &Pool<'_, DirectMemory>, gfn: Gfn, first: Mfn, dying: &mut DyingList) {
+    table.remove(&DirectMemory, gfn, PAGES_PER_LARGE);
+    let installed = table.install(pool, gfn, first, PageSize::Large, PteFlags::RX);
+    if let Err(TableError::HasTable { .. }) = installed {
+        // Where it fails faults bring single leaves, which say the same.
+        let _ = table.collapse(pool, gfn, first, PteFlags::RX, dying);
+    }
+}
