@@ -186,6 +186,8 @@ pub struct PlacementStats {
     pub watched_pages: u64,
     /// 2 MiB blocks that were split because their pages have different users.
     pub split_blocks: u64,
+    /// 2 MiB blocks that were put together again after whatever had split them.
+    pub joined_blocks: u64,
     /// Hot pages that were left where they are, and proposals that could not be carried out.
     pub refused: u64,
     /// How well samples and miss counters agree.

@@ -216,6 +216,22 @@ fn what_is_loaded_lies_with_its_vm() {
     assert_ne!(homes[0], homes[1], "each on a node of its own");
 }
 
+/// Copies that are written end page by page; the blocks that are left are large pages again some time.
+#[test]
+fn blocks_grow_together_again() {
+    let machine = boot();
+    let guest = VmSpec { memory_mib: 256, ..probe("blocks", 2, "figure=places_of_readers_once n=60") };
+    ok(machine.start(&guest));
+    let stats = || ok(machine.client().vm_stats(&guest.name));
+    ok(machine.wait_text(&guest.name, "FIGURE places_wrong 0 "));
+    let placed = stats().placement;
+    assert!(placed.replicated_pages >= 1024 && placed.collapsed_pages >= 1024, "{placed:?}");
+    wait_until("blocks are whole again", || stats().placement.joined_blocks >= 2);
+    ok(machine.client().kill_vm(&guest.name));
+    ok(machine.wait_stopped(&guest.name));
+    assert_eq!(ok(machine.lost_pages()), 0, "pages did not come back");
+}
+
 /// A disk as the probe expects it: a word at the beginning of each line says which line it is.
 fn pattern() -> Vec<u8> {
     let lines = (0..SHARED_BYTES as u64 / 128).flat_map(|line| {

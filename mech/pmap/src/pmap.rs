@@ -248,6 +248,18 @@ impl Pmap {
         Ok(Mapping { gfn, size: PageSize::Large, state })
     }
 
+    /// Would [`Pmap::collapse`] do for the block of `gfn`, if none of its pages were watched?
+    #[must_use]
+    pub fn is_one_block<M: MachineMemory>(&self, memory: &M, gfn: Gfn) -> bool {
+        let Ok(Block::Table { mfn: table, used }) = self.block(gfn) else { return false };
+        let page = |index: u64| Slot::from_word(memory.read_u64(slot_addr(table, index as usize))).sole_page();
+        let Some((first, _)) = page(0).filter(|(first, _)| first.raw().is_multiple_of(PAGES_PER_LARGE)) else {
+            return false;
+        };
+        let is_next = |index| page(index).is_some_and(|(mfn, _)| mfn.raw() == first.raw() + index);
+        u64::from(used) == PAGES_PER_LARGE && self.is_whole(gfn) && (1..PAGES_PER_LARGE).all(is_next)
+    }
+
     /// A device starts (or, `false`, stops) using the memory behind `gfn`: it is not moved or taken away until all have
     /// stopped. For a large page all of it is pinned. Returns what is pinned.
     ///

@@ -6,7 +6,7 @@
 //! the control hart moves them away, after its step. What is called for now has the date 0.
 
 use super::{
-    capabilities, clock, config, description, devices, disks, heap_reserve, locality, memory, merging, network,
+    capabilities, clock, config, description, devices, disks, heap_reserve, joining, locality, memory, merging, network,
 };
 use crate::{
     control::Server,
@@ -120,6 +120,7 @@ pub fn step() {
     clock::step();
     merging::step();
     locality::step();
+    joining::step();
     if is_balancing_due() || is_past(hart::balance::next_look()) {
         hart::balance::step(&registry::lock());
         NEXT_BALANCE
@@ -135,7 +136,7 @@ fn plan() {
     LATEST.store(u64::MAX, Ordering::SeqCst);
     let called = if IS_CALLED.load(Ordering::SeqCst) { 0 } else { u64::MAX };
     let soon = called.min(clock::next_alarm()).min(locality::next_look()).min(heap_reserve::next_look());
-    note(soon.min(merging::next_step()), soon.min(merging::latest_step()));
+    note(soon.min(merging::next_step()).min(joining::next_look()), soon.min(merging::latest_step()));
 }
 
 /// The first step: create and start what the configuration says.

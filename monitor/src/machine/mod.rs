@@ -10,6 +10,7 @@ pub mod gateway;
 pub mod heap;
 pub mod heap_reserve;
 pub mod irq;
+mod joining;
 pub mod locality;
 pub mod logging;
 pub mod memory;

@@ -7,6 +7,7 @@ mod block;
 mod block_copy;
 mod door;
 mod fault;
+mod join;
 mod merge;
 mod place;
 mod placed;
@@ -74,6 +75,8 @@ pub struct GuestRam {
     returned: AtomicU64,
     /// Pages that came back and are in no event yet.
     untold: AtomicU64,
+    /// From when on split blocks may be put together.
+    join_from: AtomicU64,
     sharing: share::Counters,
     placing: placed::Counters,
 }
@@ -96,6 +99,8 @@ struct Inner {
     /// Blocks that are being copied for other nodes. Nobody else watches those.
     copying: Vec<block_copy::BlockCopy>,
     teardown_at: Option<Gfn>,
+    /// The number of the block that was looked at last: can it be put together?
+    join_at: u64,
 }
 
 impl GuestRam {
@@ -179,10 +184,12 @@ impl GuestRam {
                 moving: Vec::new(),
                 copying: Vec::new(),
                 teardown_at: Some(base),
+                join_at: 0,
             }),
             tlb: ShootdownTracker::new(crate::hart::all().len()),
             returned: AtomicU64::new(0),
             untold: AtomicU64::new(0),
+            join_from: AtomicU64::new(0),
             sharing: share::Counters::default(),
             placing: placed::Counters::default(),
         })

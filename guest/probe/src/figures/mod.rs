@@ -45,6 +45,7 @@ const FIGURES: &[(&str, Figure)] = &[
     ("places", places::places),
     ("places_of_one", places::of_one),
     ("places_of_readers", places::of_readers),
+    ("places_of_readers_once", places::of_readers_once),
     ("places_of_shared", places::of_shared),
     ("moves_migrate", moves::migrate),
     ("moves_replicate", moves::replicate),

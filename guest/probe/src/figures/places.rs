@@ -175,6 +175,19 @@ pub fn of_readers(machine: &Machine, hart: u64, count: u64) {
     }
 }
 
+/// The second, then what has copies is written and left alone.
+pub fn of_readers_once(machine: &Machine, hart: u64, count: u64) {
+    if let Some(start) = begin(machine, hart, count) {
+        both(start);
+        fill(start, LAST);
+        turn(start, LAST, false, 0..LINES);
+        tell();
+        loop {
+            nap();
+        }
+    }
+}
+
 /// All three, `count` turns each.
 pub fn places(machine: &Machine, hart: u64, count: u64) {
     let Some(start) = begin(machine, hart, count) else { return };

@@ -236,8 +236,17 @@ fn vm_table(vms: &[&VmView]) -> Table {
 
 /// What placement did, for VMs that it did anything for.
 fn placement_table(vms: &[&VmView]) -> Table {
-    let mut table =
-        Table::new(&["VM", ">MIGRATED", ">BLOCKS", ">REPLICATED", ">COLLAPSED", ">WATCHED", ">SPLIT", ">STAYED"]);
+    let mut table = Table::new(&[
+        "VM",
+        ">MIGRATED",
+        ">BLOCKS",
+        ">REPLICATED",
+        ">COLLAPSED",
+        ">WATCHED",
+        ">SPLIT",
+        ">JOINED",
+        ">STAYED",
+    ]);
     for vm in vms {
         let Some(counters) = &vm.counters else { continue };
         let placement = &counters.placement;
@@ -252,6 +261,7 @@ fn placement_table(vms: &[&VmView]) -> Table {
             units::bytes(placement.collapsed_bytes).into(),
             units::count(placement.watched_pages).into(),
             units::count(placement.split_blocks).into(),
+            units::count(placement.joined_blocks).into(),
             units::count(placement.refused).into(),
         ]);
     }

@@ -89,6 +89,8 @@ pub struct PlacementView {
     pub watched_pages: u64,
     /// 2 MiB blocks that were split.
     pub split_blocks: u64,
+    /// 2 MiB blocks that were put together again.
+    pub joined_blocks: u64,
     /// Hot pages that stayed where they are.
     pub refused: u64,
     /// How samples compare with the miss counters, where pages are placed by samples beside these: single pages for which
@@ -112,6 +114,7 @@ impl From<&PlacementStats> for PlacementView {
             collapsed_bytes: bytes(stats.collapsed_pages),
             watched_pages: stats.watched_pages,
             split_blocks: stats.split_blocks,
+            joined_blocks: stats.joined_blocks,
             refused: stats.refused,
             samples_agreed: stats.samples.agreed,
             only_samples: stats.samples.only_samples,

@@ -259,6 +259,7 @@ impl GuestRam {
             let _ = table.split(&self.pool(nearest(NodeId(node as u8))), gfn);
         }
         self.placing.split.fetch_add(1, Relaxed);
+        self.keep_apart();
         true
     }
 

@@ -17,6 +17,7 @@ pub(super) struct Counters {
     collapsed: AtomicU64,
     pub(super) watched: AtomicU64,
     pub(super) split: AtomicU64,
+    pub(super) joined: AtomicU64,
     refused: AtomicU64,
     /// Block moves that an event has told.
     told_blocks: AtomicU64,
@@ -106,6 +107,7 @@ impl GuestRam {
             collapsed_pages: placing.collapsed.load(Relaxed),
             watched_pages: placing.watched.load(Relaxed),
             split_blocks: placing.split.load(Relaxed),
+            joined_blocks: placing.joined.load(Relaxed),
             refused: placing.refused.load(Relaxed),
             samples: SampleStats {
                 agreed: placing.agreed.load(Relaxed),
