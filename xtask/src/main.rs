@@ -149,6 +149,7 @@ fn print_loads(kernel: &Kernel) -> Result<()> {
     let parts = LoadParts::get_or_build(&cache, kernel)?;
     println!("KVM host     {}", host.part().display());
     println!("NFS disk     {}", nfs.disk().display());
+    println!("NFS part     {}", nfs.part().display());
     for (name, place) in parts.places() {
         println!("{name:<12} {}", place.display());
     }

@@ -49,8 +49,7 @@ pub fn probe_program() -> Result<PathBuf, LabError> {
 /// # Errors
 /// [`LabError::Missing`] if it has not been made.
 pub fn kvm_host() -> Result<PathBuf, LabError> {
-    let path = config::cache_dir().map(|cache| cache.join("kvm-host/kvm-host.cpio")).unwrap_or_default();
-    existing(path, "./x image --loads")
+    cached_load("kvm-host/kvm-host.cpio")
 }
 
 /// The fault firmware.
@@ -110,6 +109,15 @@ pub fn load_files() -> Result<loads::Files, LabError> {
 pub fn cached(name: &str) -> Result<PathBuf, LabError> {
     let path = config::cache_dir().map(|cache| cache.join(name)).unwrap_or_default();
     existing(path, "./x image")
+}
+
+/// A file of the cache that only some experiments boot, as `loads-nfs/nfs.cpio`.
+///
+/// # Errors
+/// [`LabError::Missing`] if it has not been made.
+pub fn cached_load(name: &str) -> Result<PathBuf, LabError> {
+    let path = config::cache_dir().map(|cache| cache.join(name)).unwrap_or_default();
+    existing(path, "./x image --loads")
 }
 
 /// The instruction-counting plugin.

@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use config::{Hardware, Latency, ModelPlan, NodePlan, Preset};
+use config::{Firmware, Hardware, Latency, ModelPlan, NodePlan, Preset};
 use control::Placement;
 use loads::Load;
 use machine_model::{CacheShape, Fidelity};
@@ -134,6 +134,9 @@ pub struct MachineSpec {
     pub nodes: Vec<NodeSpec>,
     /// How its time passes.
     pub time: Time,
+    /// Whether the fault firmware starts it, instead of the emulator's own, which runs out of memory with many harts.
+    #[serde(skip_serializing_if = "is_off")]
+    pub own_firmware: bool,
 }
 
 /// A node.
@@ -224,7 +227,13 @@ impl MachineSpec {
     /// Nodes that are all the same.
     #[must_use]
     pub fn new(nodes: usize, harts: u16, memory_mib: u32) -> Self {
-        Self { nodes: vec![NodeSpec { harts, memory_mib }; nodes], time: Time::Host }
+        Self { nodes: vec![NodeSpec { harts, memory_mib }; nodes], time: Time::Host, own_firmware: false }
+    }
+
+    /// Started by the fault firmware. Nothing is made to fail.
+    #[must_use]
+    pub fn with_own_firmware(self) -> Self {
+        Self { own_firmware: true, ..self }
     }
 
     /// With time that counts instructions.
@@ -260,6 +269,7 @@ impl MachineSpec {
             Time::Model(model) => Some(model.plan(seed)),
             Time::Host | Time::Counting => None,
         };
+        hardware.firmware = if self.own_firmware { Firmware::Faults } else { Firmware::OpenSbi };
     }
 }
 
@@ -289,6 +299,9 @@ pub struct Workload {
     /// same moment, which they are told on their consoles after `WORKLOAD ready`, and a phase ends when the last of them ends.
     #[serde(skip_serializing_if = "is_one")]
     pub vms: u16,
+    /// Whether these VMs are on a subnet of their own: each is told its number, from 1 on, as `vm=N` on its command line.
+    #[serde(skip_serializing_if = "is_off")]
+    pub subnet: bool,
     /// Its phases.
     pub phases: Vec<Phase>,
 }
@@ -297,6 +310,11 @@ pub struct Workload {
 #[expect(clippy::trivially_copy_pass_by_ref, reason = "serde calls it so")]
 const fn is_one(vms: &u16) -> bool {
     *vms == 1
+}
+
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde calls it so")]
+const fn is_off(option: &bool) -> bool {
+    !*option
 }
 
 impl Workload {
@@ -320,6 +338,7 @@ impl Workload {
             memory_mib: load.memory_mib(size),
             placement: Placement::FirstTouch,
             vms: 1,
+            subnet: false,
             phases: load.phases().into_iter().map(phase).collect(),
         }
     }
@@ -392,6 +411,8 @@ pub enum Artifact {
     KvmHost,
     /// The machine model's plugin.
     Model,
+    /// The fault firmware.
+    Firmware,
     /// A file of the cache.
     Cached(&'static str),
 }
@@ -407,6 +428,7 @@ impl Artifact {
             Self::Counter => "counting plugin",
             Self::KvmHost => "KVM host",
             Self::Model => "machine model's plugin",
+            Self::Firmware => "fault firmware",
             Self::Cached(name) => name,
         }
     }
@@ -423,6 +445,7 @@ impl Artifact {
             Self::Counter => artifacts::counter(),
             Self::KvmHost => artifacts::kvm_host(),
             Self::Model => artifacts::numa_plugin(),
+            Self::Firmware => artifacts::firmware(),
             Self::Cached(name) => artifacts::cached(name),
         }
     }

@@ -124,12 +124,21 @@ impl Selection {
     /// # Errors
     /// A file cannot be read.
     pub fn write(&self, archive: &mut Archive) -> Result<()> {
+        self.write_below("", archive)
+    }
+
+    /// The same below a folder that is in the archive already: `FOLDER/`.
+    ///
+    /// # Errors
+    /// A file cannot be read.
+    pub fn write_below(&self, parent: &str, archive: &mut Archive) -> Result<()> {
         let folders: BTreeSet<&Path> =
             self.entries.keys().flat_map(|name| Path::new(name).ancestors().skip(1)).collect();
         for folder in folders.into_iter().filter(|folder| !folder.as_os_str().is_empty()) {
-            archive.directory(&folder.to_string_lossy());
+            archive.directory(&format!("{parent}{}", folder.display()));
         }
         for (name, entry) in &self.entries {
+            let name = &format!("{parent}{name}");
             match entry {
                 Entry::Link(target) => archive.symlink(name, target),
                 Entry::File(path) => {

@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use control::VmSpec;
+use control::{DEFAULT_MTU, MachineInfo, NetSpec, VmSpec};
 use machine::{BareBoot, BareMachine, ModelFiles, SharedModel};
 
 use super::counts::Counts;
@@ -19,6 +19,8 @@ use crate::{LabError, artifacts};
 pub const KERNEL: Artifact = Artifact::Cached("kernel/Image");
 /// The initial file system's module.
 const INITRD: &str = "workload.cpio";
+/// What connects several VMs.
+const SUBNET: &str = "lan";
 /// Longest run of a workload: a modelled machine of many harts is slow.
 const PATIENCE: u32 = 6;
 /// Guests that begin together are told so long before, by the machine's clock: what the host needs to tell them all.
@@ -56,7 +58,7 @@ impl Run<'_> {
             cmdline: format!("console=ttyS0 {cmdline}"),
             dir: self.dir.to_owned(),
             plugin: artifacts::numa_plugin().ok(),
-            firmware: None,
+            firmware: artifacts::firmware().ok(),
             faults: Vec::new(),
         };
         let machine = BareMachine::launch(&hardware, &boot)?;
@@ -72,9 +74,13 @@ impl Run<'_> {
     }
 
     fn mirrorball(&self) -> Result<Measured, LabError> {
-        let rig = self.rig()?.module(rig::KERNEL, self.kernel.clone())?.module(INITRD, self.initrd.to_owned())?;
+        let mut rig = self.rig()?.module(rig::KERNEL, self.kernel.clone())?.module(INITRD, self.initrd.to_owned())?;
+        if self.workload.subnet {
+            rig = rig.subnet(SUBNET, false)?;
+        }
         let machine = rig.boot()?;
         let info = machine.client().machine_info()?;
+        self.check_harts(&info)?;
         let specs = self.specs()?;
         specs.iter().try_for_each(|spec| machine.start(spec))?;
         if specs.len() > 1 {
@@ -88,14 +94,29 @@ impl Run<'_> {
         Ok(Measured { machine: describe(&info), commit: commit_of(&info.monitor.version), values })
     }
 
+    /// A firmware that could not start all harts says nothing about it, and the work of those would be done by the others.
+    fn check_harts(&self, info: &MachineInfo) -> Result<(), LabError> {
+        let (wanted, online) =
+            (usize::from(self.trial.machine.harts()), info.harts.iter().filter(|hart| hart.online).count());
+        if online == wanted {
+            return Ok(());
+        }
+        Err(self.failed(format!("of the machine's {wanted} harts {online} are online"), String::new()))
+    }
+
     /// The VMs: each an equal part of the machine's harts.
     fn specs(&self) -> Result<Vec<VmSpec>, LabError> {
-        let Workload { vms, memory_mib, placement, ref cmdline, .. } = *self.workload;
+        let Workload { vms, memory_mib, placement, subnet, ref cmdline, .. } = *self.workload;
+        let net = NetSpec { subnet: rig::name(SUBNET)?, mac: None, mtu: DEFAULT_MTU };
         let vcpus = self.trial.machine.harts() / vms.max(1);
         let spec = |number: u16| {
             let name = if vms == 1 { "workload".to_owned() } else { format!("workload-{number}") };
-            let spec = debian_vm(&name, vcpus, memory_mib, INITRD, cmdline)?;
-            Ok(VmSpec { ports: Vec::new(), rng: false, balloon: false, placement, ..spec })
+            let (nets, cmdline) = match subnet {
+                true => (vec![net.clone()], format!("{cmdline} vm={number}")),
+                false => (Vec::new(), cmdline.clone()),
+            };
+            let spec = debian_vm(&name, vcpus, memory_mib, INITRD, &cmdline)?;
+            Ok(VmSpec { ports: Vec::new(), rng: false, balloon: false, placement, nets, ..spec })
         };
         (1..=vms).map(spec).collect()
     }

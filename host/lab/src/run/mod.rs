@@ -213,6 +213,9 @@ impl Bench {
         if trial.system == System::Mirrorball {
             needs.push(Artifact::Monitor);
         }
+        if trial.machine.own_firmware {
+            needs.push(Artifact::Firmware);
+        }
         match &trial.work {
             Work::Procedure(procedure) => needs.extend(procedure.needs),
             Work::Guest(workload) => {

@@ -64,6 +64,7 @@ fn operations(size: Size) -> Workload {
         memory_mib: MEMORY_MIB,
         placement: Placement::FirstTouch,
         vms: 1,
+        subnet: false,
         phases: PHASES.into_iter().map(phase).chain([BOOT]).collect(),
     }
 }

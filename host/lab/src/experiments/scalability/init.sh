@@ -2,6 +2,8 @@
 # First process of a guest of experiment `scalability`. The kernel command line says what to do, as environment variables here:
 #   jobs=N       compile jobs that run at the same time
 #   sources=N    sources that each of them compiles (1 to 6)
+#   harts=N      harts that must be there
+#   vm=N         this VM's number on a subnet with the others, whose files lie with number 1; /share knows how
 #   together=1   begin when a line `begin TICKS` on the console says so, by the machine's clock; else as soon as possible
 # The measured part lies between two marks. The last line is `WORKLOAD done ... result=...`, or `WORKLOAD failed ...`; then the
 # guest powers off.
@@ -12,7 +14,7 @@ mount -t devtmpfs devtmpfs /dev
 mkdir -p /dev/shm /tmp /run
 mount -t tmpfs -o mode=1777 shm /dev/shm
 ln -sf /proc/self/fd /dev/fd
-export jobs sources
+export jobs sources vm
 
 end() {
     echo "WORKLOAD $*"
@@ -25,13 +27,24 @@ fail() {
     tail -n 30 /tmp/log 2>/dev/null
     end "failed name=scalability reason=$*"
 }
-for number in "$jobs" "$sources"; do
-    case $number in '' | 0 | *[!0-9]*) fail "jobs and sources are numbers, not '$number'" ;; esac
+for number in "$jobs" "$sources" "$harts" "${vm:-1}"; do
+    case $number in '' | 0 | *[!0-9]*) fail "jobs, sources, harts and vm are numbers, not '$number'" ;; esac
 done
+# A firmware that could not start all of them says nothing about it.
+[ "$(nproc)" = "$harts" ] || fail "of $harts harts $(nproc) are online"
+share() {
+    [ -z "$vm" ] || /share "$1" >/tmp/log 2>&1 || fail "the shared files: it cannot $1"
+}
+share open
+# Where the jobs work, and what they compile.
+place=/tmp from=/usr/src/bzip2
+[ -z "$vm" ] || place=/srv/vm$vm from=/srv/bzip2
+export place from
 
 load locks >/tmp/log 2>&1 || fail "the kernel's locks are not found"
 
 /pmake prepare >/tmp/log 2>&1 || fail "it cannot be prepared"
+share forget
 sync
 sleep 1
 if [ -z "$together" ]; then
@@ -45,4 +58,5 @@ fi
 load "$@" /pmake run >/tmp/log 2>&1 || fail "it ended with an error"
 result=$(/pmake result 2>>/tmp/log) || fail "it has no result"
 time=$(sed -n 's/^measured //p' /tmp/log)
+share close
 end "done name=scalability jobs=$jobs sources=$sources result=$result $time"
