@@ -2,8 +2,12 @@
 
 use std::time::{Duration, Instant};
 
-use control::{EventKind, Name, PageKind, VmMemory, VmSpec};
-use lab::rig::{Rig, Running};
+use config::{ModelPlan, Preset};
+use control::{Event, EventKind, Name, PageKind, PlacementAction, VmMemory, VmSpec};
+use lab::rig::{Rig, Running, WATCHDOG};
+use machine::SharedModel;
+use machine_model::CacheShape;
+use model_file::Request;
 use system_tests::debian::{Shell, debian, net, with_debian};
 use system_tests::ok;
 
@@ -154,6 +158,55 @@ fn equal_kernels_become_one() {
     right.stop(&machine);
     alone.stop(&machine);
     assert_eq!((sharing(&machine), ok(machine.lost_pages())), ((0, 0), 0));
+}
+
+/// Kernels that are one lie on one node: a guest of another node gets copies of the blocks that it uses, with large leaves, and
+/// what it patches in its kernel is its own all the same.
+#[test]
+fn merged_kernels_have_copies_on_each_node() {
+    let mut model = ModelPlan::new(Preset::Flash);
+    // Booting is no part of it; a kernel would fit FLASH's own cache.
+    (model.starts_on, model.l2) = (false, Some(CacheShape { bytes: 128 << 10, ways: 2 }));
+    let rig = ok(Rig::new("kernels", 1, 768)).node(1, 768);
+    let machine = ok(with_debian(rig).hardware(|hardware| hardware.model = Some(model)).boot());
+    let specs = [debian("near", 1), debian("far", 1)];
+    specs.iter().for_each(|spec| ok(machine.client().create_vm(spec.clone())));
+    let [mut near, mut far] = Shell::start_all(&machine, specs.each_ref());
+    let far_name = &specs[1].name;
+    wait_merged(&machine, far_name, 16 * 256, 0);
+    let placed = || ok(machine.client().vm_stats(far_name)).placement;
+    assert_eq!(placed().replicated_pages, 0, "nobody counts misses yet");
+
+    let switch = |request| ok(ok(SharedModel::of(machine.machine().dir())).request(request, WATCHDOG));
+    switch(Request::On);
+    far.run("(while [ ! -e /tmp/enough ]; do find /usr/lib > /dev/null; done) > /dev/null 2>&1 &");
+    let begin = Instant::now();
+    while !copied_whole(&machine, far_name) {
+        assert!(begin.elapsed() < PASS, "{:?}", placed());
+        std::thread::sleep(Duration::from_secs(1));
+    }
+    switch(Request::Off);
+    far.run("touch /tmp/enough");
+    let schedstats = "echo $1 > /proc/sys/kernel/sched_schedstats; cat /proc/sys/kernel/sched_schedstats";
+    for (here, there) in [("0", "1"), ("1", "0")] {
+        assert_eq!(
+            (near.run_with(schedstats, &[here]), far.run_with(schedstats, &[there])),
+            (here.into(), there.into())
+        );
+    }
+    assert_eq!(near.run(SUM_OF_SOME), far.run(SUM_OF_SOME));
+    near.stop(&machine);
+    far.stop(&machine);
+    assert_eq!(ok(machine.lost_pages()), 0);
+}
+
+/// Has the VM's node got a copy of a whole 2 MiB block?
+fn copied_whole(machine: &Running, vm: &Name) -> bool {
+    let is_its = |event: &Event| event.vm.as_ref().is_some_and(|label| label.name.as_ref() == Some(vm));
+    let is_whole = |kind: &EventKind| {
+        matches!(kind, EventKind::PagesPlaced { action: PlacementAction::Replicated, pages: 512, .. })
+    };
+    ok(machine.events()).iter().any(|event| is_its(event) && is_whole(&event.kind))
 }
 
 /// Sends a file whole with `sendfile`, as an NFS server hands out pages of its page cache, to each of `$2` that connect.

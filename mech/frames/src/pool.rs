@@ -53,6 +53,12 @@ impl<M: MachineMemory> Pool<'_, M> {
         self.frames.alloc(*self.nodes.first()?, MAX_ORDER, to)
     }
 
+    /// 2 MiB for copies of shared pages, on the first of the nodes or not at all.
+    #[must_use]
+    pub fn shared_block_to_fill(&self) -> Option<Frame<Dirty>> {
+        self.frames.alloc(*self.nodes.first()?, MAX_ORDER, PageUse::Shared)
+    }
+
     /// A 2 MiB block to back the one of `gfn` with contents from elsewhere, on the first of the nodes or not at all.
     #[must_use]
     pub fn block_to_fill(&self, gfn: Gfn) -> Option<Frame<Dirty>> {

@@ -21,8 +21,10 @@ use crate::{Clean, Frame, FrameError, Frames, PageState};
 
 /// Nodes whose copies can be found.
 const NODES: usize = 8;
-/// Shared pages with copies, at most: 32 MiB on each node.
-const MOST: usize = 8192;
+/// Shared pages with copies, at most: 64 MiB on each node.
+const MOST: usize = 16_384;
+/// What is no copy.
+const NONE: Mfn = Mfn::new(u64::MAX);
 
 /// The copies of all shared pages.
 pub(crate) struct SpreadPages {
@@ -32,7 +34,7 @@ pub(crate) struct SpreadPages {
 }
 
 struct Pages {
-    copies: BTreeMap<Mfn, [Option<Mfn>; NODES]>,
+    copies: BTreeMap<Mfn, [Mfn; NODES]>,
     /// The page that was looked at last.
     swept: Mfn,
 }
@@ -67,10 +69,10 @@ impl Frames {
         let home = self.map().node_of(page).ok_or(FrameError::NoSuchPage(page))?;
         let mut pages = self.spread.pages.lock();
         let known = pages.copies.get(&page).copied();
-        let mut copies = known.unwrap_or_default();
+        let mut copies = known.unwrap_or([NONE; NODES]);
         let refused = FrameError::NoCopy { mfn: page, node: copy.node() };
-        let slot = copies.get_mut(copy.node().index()).filter(|slot| slot.is_none() && home != copy.node());
-        *slot.ok_or(refused)? = Some(copy.mfn());
+        let slot = copies.get_mut(copy.node().index()).filter(|slot| **slot == NONE && home != copy.node());
+        *slot.ok_or(refused)? = copy.mfn();
         if known.is_none() {
             if pages.copies.len() >= MOST {
                 return Err(refused);
@@ -91,7 +93,7 @@ impl Frames {
 
     #[inline(never)]
     fn find_spread(&self, page: Mfn, node: NodeId) -> Option<Mfn> {
-        self.spread.pages.lock().copies.get(&page)?.get(node.index()).copied().flatten()
+        self.spread.pages.lock().copies.get(&page)?.get(node.index()).copied().filter(|copy| *copy != NONE)
     }
 
     /// Shared pages that have copies.
@@ -116,8 +118,8 @@ impl Frames {
             if self.is_mapped(page) {
                 continue;
             }
-            let copies = pages.copies.remove(&page).unwrap_or_default();
-            for held in copies.into_iter().flatten().chain([page]) {
+            let copies = pages.copies.remove(&page).unwrap_or([NONE; NODES]);
+            for held in copies.into_iter().filter(|copy| *copy != NONE).chain([page]) {
                 // A row that contradicts this map is a bug that must not hide.
                 let is_free = self.release_hold(held).expect("pages with copies, and copies, are shared");
                 freed += u64::from(is_free);

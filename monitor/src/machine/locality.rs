@@ -40,7 +40,7 @@ use placement::{
 use rv::csr;
 use sampling::Sampling;
 use spin::Mutex;
-use spread::{SWEPT, SWEPT_IDLE};
+use spread::{SWEPT, SWEPT_IDLE, SharedBlock};
 use tlb::CpuSet;
 
 /// Looks per second while there is something to place, while there is not, and while no VM takes part.
@@ -115,7 +115,9 @@ struct Locality {
     lanes: Vec<(VmId, Lanes)>,
     /// Large pages with hot pages in this interval.
     blocks: VecDeque<Block>,
-    /// How many of them are new at this look.
+    /// Blocks of shared pages that are hot in this interval, and how many of their pages.
+    shared_blocks: Vec<(SharedBlock, u32)>,
+    /// How many of the former are new at this look.
     noted: usize,
     /// Where the next job of a node goes.
     turn: usize,
@@ -242,6 +244,7 @@ impl Locality {
             budgets: Vec::new(),
             lanes: Vec::new(),
             blocks: VecDeque::new(),
+            shared_blocks: Vec::new(),
             noted: 0,
             turn: 0,
             sampling: Sampling::new(),

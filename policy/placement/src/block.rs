@@ -109,6 +109,13 @@ pub fn decide_block(facts: &BlockFacts, now: u16, switches: Switches, thresholds
 /// Of a block's misses, thousandths on pages with users of their own that make it worth to split.
 const MANY_PERMILLE: u32 = 250;
 
+/// Are these a node's misses on a block that nobody writes, in an interval or less, worth a copy of it? The copy stays, so it may
+/// pay for itself later than a move.
+#[must_use]
+pub const fn is_worth_a_copy(misses: u32, thresholds: &Thresholds) -> bool {
+    misses >= thresholds.block_hot / 8
+}
+
 /// A block that several nodes use.
 fn among_several(facts: &BlockFacts, switches: Switches, thresholds: &Thresholds) -> BlockProposal {
     let Some(parts) = facts.parts else { return BlockProposal::Split };
@@ -119,8 +126,7 @@ fn among_several(facts: &BlockFacts, switches: Switches, thresholds: &Thresholds
         // Nor would single pages be anywhere better.
         Writes::Seen => BlockProposal::Leave(Reason::WriteShared),
         Writes::None if switches.replicate => {
-            let reads = |misses: u32| misses >= thresholds.block_hot / 8;
-            let readers = facts.misses.iter().enumerate().filter(|(_, misses)| reads(**misses));
+            let readers = facts.misses.iter().enumerate().filter(|(_, misses)| is_worth_a_copy(**misses, thresholds));
             let readers = readers.filter(|(node, _)| *node != facts.home.index());
             match readers.fold(0, |nodes, (node, _)| nodes | 1 << node) {
                 0 => BlockProposal::Split,

@@ -92,7 +92,7 @@ pub enum Reason {
     Cold,
     /// Several nodes use it and some write it.
     WriteShared,
-    /// It is in a block that other VMs have, too, and one leaf stands for all of it: that is worth more.
+    /// It is in a block that other VMs have, too, and one leaf stands for all of it: copies are of the whole block.
     Shared,
     /// A device uses it.
     Pinned,

@@ -113,6 +113,7 @@ impl Locality {
         // What is reported and not judged yet has no misses to show for it any more.
         counters.forget_hot();
         self.blocks.iter_mut().for_each(|block| block.before = [0; NODES]);
+        self.shared_blocks.clear();
         self.tick = self.tick.wrapping_add(1);
         self.budgets.retain(|(vm, _)| guests.find(*vm).is_some());
         self.interval_end = end;

@@ -5,18 +5,30 @@ use crate::{
     machine::memory::{DirectMemory, frames},
     vm::Vm,
 };
-use addr::{Gfn, Mfn, NodeId};
+use addr::{Gfn, Mfn, NodeId, PAGES_PER_LARGE, VmId};
 use arrayvec::ArrayVec;
 use frames::PageOwner;
 use machine_io::MissCounters;
-use placement::{Backing, History, PageFacts, Proposal, Switches, Writes, decide};
+use placement::{Backing, History, PageFacts, Proposal, Switches, Writes, decide, is_worth_a_copy};
 
 /// Guest pages with the same page that are asked about at once: others come to the copy by their faults, or are hot again.
 const OWNERS: usize = 16;
+/// Hot pages of a block of shared pages after which its misses are asked for.
+const ENOUGH: u32 = 16;
+/// Blocks of shared pages in an interval, at most; others will be hot again.
+const MOST_BLOCKS: usize = 64;
 /// Pages with copies that are looked at, at each look: do they still need them?
 pub const SWEPT: usize = 8;
 /// The same while there is nothing else to do.
 pub const SWEPT_IDLE: usize = 512;
+
+/// A block of shared pages under one leaf in a VM's table, some of which a node misses on often.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct SharedBlock {
+    vm: VmId,
+    gfn: Gfn,
+    by: NodeId,
+}
 
 impl Locality {
     /// Harts of `by` miss often on `page`, which is no VM's own: who maps it there?
@@ -46,8 +58,36 @@ impl Locality {
                 let is_unsettled = is_unsettled(vm, now, INTERVAL_HZ);
                 let may_retry = budget(&mut self.budgets, vm, self.tick).allows(self.tick, &THRESHOLDS);
                 let facts = PageFacts { backing, is_unsettled, may_retry, ..facts };
-                self.judge_sharer(vm, *switches, owner.gfn, &facts);
+                match backing {
+                    Backing::SharedBlock if switches.replicate => {
+                        self.note_shared_block(counters, vm, owner.gfn, page, by)
+                    }
+                    _ => self.judge_sharer(vm, *switches, owner.gfn, &facts),
+                }
             }
+        }
+    }
+
+    /// A page of a block of shared pages under one leaf is hot: when so many are, the block may be worth a copy.
+    fn note_shared_block(&mut self, counters: &MissCounters, vm: &Vm, gfn: Gfn, page: Mfn, by: NodeId) {
+        let wanted = SharedBlock { vm: vm.id, gfn: gfn.large_base(), by };
+        let at = self.shared_blocks.iter().position(|(block, _)| *block == wanted).unwrap_or_else(|| {
+            if self.shared_blocks.len() < MOST_BLOCKS {
+                self.shared_blocks.push((wanted, 0));
+            }
+            self.shared_blocks.len() - 1
+        });
+        let Some((_, hot)) = self.shared_blocks.get_mut(at).filter(|(block, _)| *block == wanted) else { return };
+        *hot += 1;
+        if *hot != ENOUGH {
+            return;
+        }
+        let first = Mfn::new(page.raw() & !(PAGES_PER_LARGE - 1));
+        let misses = self.misses_on(counters, first, PAGES_PER_LARGE);
+        let is_worth = misses.get(by.index()).is_some_and(|misses| is_worth_a_copy(*misses, &THRESHOLDS));
+        let budget = budget(&mut self.budgets, vm, self.tick);
+        if is_worth && budget.allows(self.tick, &THRESHOLDS) && vm.memory().begin_shared_copy(gfn, by) {
+            budget.spend(PAGES_PER_LARGE as u32);
         }
     }
 

@@ -3,8 +3,12 @@
 //! As a block that moves it is copied in steps, without the VM's lock, and watched meanwhile; but a write does not wait: it ends
 //! the watch, and the next step notices and gives up. When all nodes have their copies, these become replicas page by page, so
 //! that a write ends those of its page alone, whatever block that was part of.
+//!
+//! A block of shared pages, as of a kernel that several VMs were started from, is copied in the same steps, for one node at a time and
+//! for all VMs: its pages are held meanwhile, so nobody writes them.
 
 use super::place::{Way, reason_of};
+use super::spread::has_reserve;
 use super::{GuestRam, Inner};
 use crate::machine::memory::{DirectMemory, frames, nearest};
 use addr::{Gfn, Mfn, NodeId, PAGES_PER_LARGE, PageSize};
@@ -12,7 +16,7 @@ use alloc::vec::Vec;
 use arrayvec::ArrayVec;
 use control::PlacementReason;
 use core::sync::atomic::Ordering::Relaxed;
-use frames::{Dirty, DyingList, Frame, PendingShootdown, Pool};
+use frames::{Dirty, DyingList, Frame, PageOwner, PendingShootdown, Pool};
 use gstage::{NodeTable, TableError};
 use placement::{NODES, Thresholds};
 use pmap::PageState;
@@ -22,8 +26,18 @@ use tlb::TlbGeneration;
 /// Blocks of a VM that are copied at a time; others are hot again.
 const AT_ONCE: usize = 16;
 
+/// Whose pages a block has.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Kind {
+    /// The VM's own: one large page.
+    Own,
+    /// Shared ones, each of them held.
+    Shared,
+}
+
 /// A copy that is being made.
 pub(super) struct BlockCopy {
+    kind: Kind,
     /// The block's first guest page, and the first machine page behind it.
     gfn: Gfn,
     source: Mfn,
@@ -111,7 +125,42 @@ impl GuestRam {
 
     fn block_copy(&self, gfn: Gfn, source: Mfn, to: NodeId, watched: TlbGeneration) -> Option<BlockCopy> {
         let frame = self.pool(&[to]).replica_block_to_fill(gfn)?;
-        Some(BlockCopy { gfn, source, to, frame: Some(frame), copied: 0, watched })
+        Some(BlockCopy { kind: Kind::Own, gfn, source, to, frame: Some(frame), copied: 0, watched })
+    }
+
+    /// Harts of `on` are to have a copy of the block of `gfn`, whose pages are shared. `false` if it is not that, or there can be none;
+    /// what comes of it is seen later.
+    #[cold]
+    #[inline(never)]
+    pub fn begin_shared_copy(&self, gfn: Gfn, on: NodeId) -> bool {
+        let gfn = gfn.large_base();
+        let mut inner = self.inner.lock();
+        let Some(source) = inner.pmap.shared_block(&DirectMemory, gfn) else { return false };
+        if inner.is_copying(gfn) || inner.copying.len() >= AT_ONCE * NODES {
+            return false;
+        }
+        if let Some(copy) = whole_copy(source, on) {
+            let mut dying = DyingList::new();
+            if let Some(table) = inner.tables.get_mut(on.index()) {
+                show_block(table, &self.pool(nearest(on)), gfn, copy, &mut dying);
+            }
+            let token = self.tlb.retire();
+            drop(inner);
+            self.finish(PendingShootdown::new(token, dying));
+            self.placing.replicated.fetch_add(PAGES_PER_LARGE, Relaxed);
+            return true;
+        }
+        let Some(frame) = self.pool(&[on]).shared_block_to_fill().filter(|_| has_reserve(on)) else { return false };
+        for index in 0..PAGES_PER_LARGE {
+            let owner = PageOwner { vm: self.vm, gfn: Gfn::new(gfn.raw() + index) };
+            // They are shared, this VM has them, and its memory is locked.
+            frames()
+                .hold(Mfn::new(source.raw() + index), owner)
+                .expect("a shared page has room for one reference more");
+        }
+        let (kind, watched) = (Kind::Shared, TlbGeneration::NONE);
+        inner.copying.push(BlockCopy { kind, gfn, source, to: on, frame: Some(frame), copied: 0, watched });
+        true
     }
 
     /// Is the block of `gfn` being copied?
@@ -133,7 +182,7 @@ impl GuestRam {
         let mut inner = self.inner.lock();
         let Some(copy) = inner.copying.iter_mut().find(|copy| copy.is_open(node)) else { return CopyStep::Nothing };
         let Some(mut frame) = copy.frame.take() else { return CopyStep::Nothing };
-        let BlockCopy { gfn, source, copied, watched, .. } = *copy;
+        let BlockCopy { kind, gfn, source, copied, watched, .. } = *copy;
         let mut now = copied;
         if self.tlb.all_passed(watched) {
             drop(inner);
@@ -141,7 +190,10 @@ impl GuestRam {
             now = (copied + pages).min(PAGES_PER_LARGE);
             inner = self.inner.lock();
         }
-        let is_still = inner.is_unwritten(gfn, source);
+        let is_still = match kind {
+            Kind::Own => inner.is_unwritten(gfn, source),
+            Kind::Shared => inner.pmap.shared_block(&DirectMemory, gfn) == Some(source),
+        };
         let copy = inner.copying.iter_mut().find(|copy| copy.gfn == gfn && copy.to == node && copy.frame.is_none());
         let Some(copy) = copy.filter(|_| is_still) else {
             frames().free(frame);
@@ -154,7 +206,10 @@ impl GuestRam {
         }
         let mut dying = DyingList::new();
         let way = Way { tables: self.pool(nearest(node)), pages: self.pool(&[]), to: node, tick, thresholds };
-        let done = inner.end_block_copies(&way, gfn, source, &mut dying);
+        let done = match kind {
+            Kind::Own => inner.end_block_copies(&way, gfn, source, &mut dying),
+            Kind::Shared => inner.end_shared_copy(&way, gfn, &mut dying),
+        };
         let token = self.tlb.retire();
         drop(inner);
         // Nothing but tables is freed by it, if anything: who reads the block itself reads the same.
@@ -166,6 +221,19 @@ impl GuestRam {
 }
 
 impl BlockCopy {
+    /// Nobody copies to it any more.
+    fn give_up(self) {
+        if let Some(frame) = self.frame {
+            frames().free(frame);
+        }
+        if self.kind == Kind::Shared {
+            for page in self.source.raw()..self.source.raw() + PAGES_PER_LARGE {
+                let released = frames().release_hold(Mfn::new(page));
+                debug_assert!(released.is_ok(), "{released:?}");
+            }
+        }
+    }
+
     /// Is it for `node`, not complete, and is nobody at it?
     const fn is_open(&self, node: NodeId) -> bool {
         self.to.0 == node.0 && self.copied < PAGES_PER_LARGE && self.frame.is_some()
@@ -194,13 +262,38 @@ impl Inner {
 
     /// Copies of the block come to nothing. One that somebody copies to is freed by them.
     fn drop_copies(&mut self, gfn: Gfn) {
-        let dropped = self.copying.extract_if(.., |copy| copy.gfn == gfn);
-        dropped.filter_map(|copy| copy.frame).for_each(|frame| frames().free(frame));
+        self.copying.extract_if(.., |copy| copy.gfn == gfn).for_each(BlockCopy::give_up);
     }
 
     /// The VM ends.
     pub(super) fn forget_block_copies(&mut self) {
-        self.copying.drain(..).filter_map(|copy| copy.frame).for_each(|frame| frames().free(frame));
+        self.copying.drain(..).for_each(BlockCopy::give_up);
+    }
+
+    /// The copy of a block of shared pages is complete: it is for all VMs that have these from now on.
+    fn end_shared_copy(&mut self, way: &Way<'_>, gfn: Gfn, dying: &mut DyingList) -> ArrayVec<(NodeId, u64), NODES> {
+        let mut done = ArrayVec::new();
+        let at = self.copying.iter().position(|copy| copy.gfn == gfn);
+        let Some(mut copy) = at.map(|at| self.copying.swap_remove(at)) else { return done };
+        if let Some(Ok(frame)) = copy.frame.take().map(|frame| frame.overwritten(PageSize::Large.bytes())) {
+            let first = frame.mfn();
+            let mut attached = 0;
+            for (index, page) in frames().split_frame(frame).enumerate() {
+                match frames().attach_spread(Mfn::new(copy.source.raw() + index as u64), page) {
+                    Ok(_) => attached += 1,
+                    // Somebody else was faster, page by page.
+                    Err((_, page)) => frames().free(page),
+                }
+            }
+            if attached == PAGES_PER_LARGE
+                && let Some(table) = self.tables.get_mut(copy.to.index())
+            {
+                show_block(table, &way.tables, gfn, first, dying);
+            }
+            done.push((copy.to, attached));
+        }
+        copy.give_up();
+        done
     }
 
     /// All copies of the block of `gfn` are complete, and nobody has written it: they are replicas from now on.
@@ -254,6 +347,13 @@ impl Inner {
         }
         attached
     }
+}
+
+/// The copy of a block of shared pages on `node`, if there is one that a large leaf can show.
+fn whole_copy(source: Mfn, node: NodeId) -> Option<Mfn> {
+    let copy = |index: u64| frames().spread_on(Mfn::new(source.raw() + index), node);
+    let first = copy(0).filter(|first| first.raw().is_multiple_of(PAGES_PER_LARGE))?;
+    (1..PAGES_PER_LARGE).all(|index| copy(index) == Some(Mfn::new(first.raw() + index))).then_some(first)
 }
 
 /// One leaf for all of a block's copies.

@@ -73,8 +73,7 @@ impl Inner {
 
 /// A new copy of a shared page for all VMs that have it.
 fn copy_of(pool: &Pool<'_, DirectMemory>, page: Mfn, on: NodeId) -> Result<Mfn, PlacementReason> {
-    let counts = frames().counts(on);
-    if counts.get(Row::Free) < counts.total() / RESERVE {
+    if !has_reserve(on) {
         return Err(PlacementReason::NoMemory);
     }
     let copy = pool.frames.alloc_page(on, PageUse::Shared).ok_or(PlacementReason::NoMemory)?;
@@ -84,4 +83,10 @@ fn copy_of(pool: &Pool<'_, DirectMemory>, page: Mfn, on: NodeId) -> Result<Mfn, 
         frames().free(copy);
         PlacementReason::Raced
     })
+}
+
+/// Has the node so much free memory that it can have copies of shared pages?
+pub(super) fn has_reserve(node: NodeId) -> bool {
+    let counts = frames().counts(node);
+    counts.get(Row::Free) >= counts.total() / RESERVE
 }
