@@ -43,6 +43,8 @@ pub(super) struct BlockCopy {
     source: Mfn,
     /// Whose copy.
     to: NodeId,
+    /// Where it is: who copies without the lock finds out by this whether it still is this one.
+    place: Mfn,
     /// Not here while somebody copies to it, without the lock.
     frame: Option<Frame<Dirty>>,
     /// Pages that are there.
@@ -125,7 +127,7 @@ impl GuestRam {
 
     fn block_copy(&self, gfn: Gfn, source: Mfn, to: NodeId, watched: TlbGeneration) -> Option<BlockCopy> {
         let frame = self.pool(&[to]).replica_block_to_fill(gfn)?;
-        Some(BlockCopy { kind: Kind::Own, gfn, source, to, frame: Some(frame), copied: 0, watched })
+        Some(BlockCopy::new(Kind::Own, gfn, source, frame, watched))
     }
 
     /// Harts of `on` are to have a copy of the block of `gfn`, whose pages are shared. `false` if it is not that, or there can be none;
@@ -150,7 +152,10 @@ impl GuestRam {
             self.placing.replicated.fetch_add(PAGES_PER_LARGE, Relaxed);
             return true;
         }
-        let Some(frame) = self.pool(&[on]).shared_block_to_fill().filter(|_| has_reserve(on)) else { return false };
+        if !has_reserve(on) {
+            return false;
+        }
+        let Some(frame) = self.pool(&[on]).shared_block_to_fill() else { return false };
         for index in 0..PAGES_PER_LARGE {
             let owner = PageOwner { vm: self.vm, gfn: Gfn::new(gfn.raw() + index) };
             // They are shared, this VM has them, and its memory is locked.
@@ -158,8 +163,7 @@ impl GuestRam {
                 .hold(Mfn::new(source.raw() + index), owner)
                 .expect("a shared page has room for one reference more");
         }
-        let (kind, watched) = (Kind::Shared, TlbGeneration::NONE);
-        inner.copying.push(BlockCopy { kind, gfn, source, to: on, frame: Some(frame), copied: 0, watched });
+        inner.copying.push(BlockCopy::new(Kind::Shared, gfn, source, frame, TlbGeneration::NONE));
         true
     }
 
@@ -192,9 +196,10 @@ impl GuestRam {
         }
         let is_still = match kind {
             Kind::Own => inner.is_unwritten(gfn, source),
-            Kind::Shared => inner.pmap.shared_block(&DirectMemory, gfn) == Some(source),
+            // They are held, so they are the same at the end if they are there.
+            Kind::Shared => now < PAGES_PER_LARGE || inner.pmap.shared_block(&DirectMemory, gfn) == Some(source),
         };
-        let copy = inner.copying.iter_mut().find(|copy| copy.gfn == gfn && copy.to == node && copy.frame.is_none());
+        let copy = inner.copying.iter_mut().find(|copy| copy.place == frame.mfn());
         let Some(copy) = copy.filter(|_| is_still) else {
             frames().free(frame);
             inner.drop_copies(gfn);
@@ -221,6 +226,10 @@ impl GuestRam {
 }
 
 impl BlockCopy {
+    const fn new(kind: Kind, gfn: Gfn, source: Mfn, frame: Frame<Dirty>, watched: TlbGeneration) -> Self {
+        Self { kind, gfn, source, to: frame.node(), place: frame.mfn(), frame: Some(frame), copied: 0, watched }
+    }
+
     /// Nobody copies to it any more.
     fn give_up(self) {
         if let Some(frame) = self.frame {

@@ -31,7 +31,7 @@ pub struct Located {
     pub history: History,
 }
 
-/// Pages that are copied with the VM's lock held: on FLASH some 0.4 ms.
+/// Pages that migrate with the VM's lock held, on FLASH some 0.4 ms, or that are copied in one go without it.
 const CHUNK: usize = 8;
 
 /// How often copies are made again if others have watched pages meanwhile.
