@@ -23,6 +23,10 @@ enum Op {
     Migrate { page: u64, node: u8 },
     MigrateBlock { page: u64, node: u8 },
     Replicate { page: u64, node: u8 },
+    ReplicateBlock { page: u64, node: u8 },
+    Join { page: u64 },
+    Spread { page: u64, node: u8 },
+    Sweep,
     Collapse { page: u64 },
     Share { page: u64 },
     Split { page: u64 },
@@ -40,6 +44,10 @@ fn op() -> impl Strategy<Value = Op> {
         3 => (page(), node()).prop_map(|(page, node)| Op::Migrate { page, node }),
         1 => (page(), node()).prop_map(|(page, node)| Op::MigrateBlock { page, node }),
         6 => (page(), node()).prop_map(|(page, node)| Op::Replicate { page, node }),
+        2 => (page(), node()).prop_map(|(page, node)| Op::ReplicateBlock { page, node }),
+        2 => page().prop_map(|page| Op::Join { page }),
+        2 => (page(), node()).prop_map(|(page, node)| Op::Spread { page, node }),
+        1 => Just(Op::Sweep),
         1 => page().prop_map(|page| Op::Collapse { page }),
         1 => page().prop_map(|page| Op::Share { page }),
         2 => page().prop_map(|page| Op::Split { page }),
@@ -233,6 +241,62 @@ impl<'a> Bench<'a> {
         assert_eq!(got.is_ok(), may, "{before:?} to {node}: {got:?}");
     }
 
+    /// A block that is watched as a whole gets a copy as a whole, page by page.
+    fn replicate_block(&mut self, gfn: Gfn, node: u8) {
+        let nodes = [NodeId(node)];
+        let pool = self.pool(&nodes);
+        let gfn = gfn.large_base();
+        let PageState::Private { mfn: source, pins: 0, watched: true } = self.state(gfn) else { return };
+        if self.size(gfn) == PageSize::Base {
+            return;
+        }
+        let block = pool.replica_block_to_fill(gfn).expect("there is memory");
+        let block = block.copy_from(self.memory, source).expect("it is memory");
+        self.pmap.split(&pool, gfn).expect("there is memory");
+        let is_home = self.frames.map().node_of(source) == Some(NodeId(node));
+        for (index, page) in (0..).zip(self.frames.split_frame(block)) {
+            let (gfn, master) = (Gfn::new(gfn.raw() + index), Mfn::new(source.raw() + index));
+            match self.pmap.replicate_quickly(&pool, gfn, (master, page), |history| history) {
+                Ok(_) => assert!(!is_home),
+                Err(page) => {
+                    assert!(is_home, "{gfn:?}");
+                    self.frames.free(page);
+                }
+            }
+        }
+    }
+
+    /// What was split is put together where that can be.
+    fn join(&mut self, gfn: Gfn) {
+        let nodes = [NodeId(0)];
+        let pool = self.pool(&nodes);
+        let gfn = gfn.large_base();
+        if !self.pmap.is_one_block(self.memory, gfn) {
+            return;
+        }
+        for page in (gfn.raw()..gfn.raw() + PAGES_PER_LARGE).map(Gfn::new) {
+            let _ = self.pmap.note_write_quickly(self.memory, page);
+        }
+        let joined = self.pmap.collapse(&pool, gfn).expect("its pages are those of one block, and none is watched");
+        assert_eq!(joined.rights(), Rights::ReadWrite);
+    }
+
+    /// The shared page gets a copy for all who have it.
+    fn spread(&mut self, gfn: Gfn, node: u8) {
+        let PageState::Shared { mfn, .. } = self.state(gfn) else { return };
+        let frame = self.frames.alloc(NodeId(node), 0, PageUse::Shared).expect("there is memory");
+        let copy = frame.copy_from(self.memory, mfn).expect("it is memory");
+        let home = self.frames.map().node_of(mfn);
+        let may = home != Some(NodeId(node)) && self.frames.spread_on(mfn, NodeId(node)).is_none();
+        match self.frames.attach_spread(mfn, copy) {
+            Ok(_) => assert!(may),
+            Err((why, copy)) => {
+                assert!(!may, "{why}");
+                self.frames.free(copy);
+            }
+        }
+    }
+
     fn apply(&mut self, op: Op) {
         let nodes = [NodeId(0)];
         let pool = self.pool(&nodes);
@@ -258,6 +322,12 @@ impl<'a> Bench<'a> {
             Op::Migrate { page, node } => self.migrate(at(page), node),
             Op::MigrateBlock { page, node } => self.migrate_block(at(page), node),
             Op::Replicate { page, node } => self.replicate(at(page), node),
+            Op::ReplicateBlock { page, node } => self.replicate_block(at(page), node),
+            Op::Join { page } => self.join(at(page)),
+            Op::Spread { page, node } => self.spread(at(page), node),
+            Op::Sweep => {
+                self.frames.sweep_spread(1);
+            }
             Op::Collapse { page } => {
                 let mut dying = DyingList::new();
                 let may = matches!(self.state(at(page)), PageState::Replicated { .. });
@@ -303,7 +373,7 @@ impl<'a> Bench<'a> {
                 assert_eq!(word, *want, "{gfn:?} on {node:?}: {:?}", mapping.state);
                 let is_copy = Some(page) != mapping.machine_page(gfn);
                 assert!(!is_copy || self.frames.map().node_of(page) == Some(node), "a copy of another node");
-                copies[node.index()] += u64::from(is_copy);
+                copies[node.index()] += u64::from(is_copy && mapping.state.kind() != StateKind::Shared);
                 let owner = self.frames.map().info(page).and_then(|info| info.owner);
                 let is_its = owner.is_some_and(|owner| owner.vm == VM && owner.gfn == gfn);
                 assert!(is_its || mapping.state.kind() == StateKind::Shared, "{gfn:?} is not found from {page:?}");
@@ -337,6 +407,10 @@ proptest! {
             bench.apply(Op::Release { page, pages: 512 });
         }
         bench.check();
+        // What nobody maps any more keeps no copies.
+        frames.sweep_spread(usize::MAX);
+        prop_assert_eq!(frames.spread_pages(), 0);
+        prop_assert!(frames.is_held_alone(cached));
         prop_assert!(frames.vm_pages(&memory, VM).is_empty());
         // A page of links for back-maps may stay for the next ones.
         let links = frames.counts(NodeId(0)).get(frames::PageState::Monitor);
