@@ -27,11 +27,23 @@ pub struct BlockFacts {
     pub may_retry: bool,
 }
 
+/// Some of a block's pages are used by one node each, others by several: so many thousandths of those that are used at all, or more.
+const UNEVEN_PERMILLE: u32 = 125;
+
+/// Are a block's pages of two kinds, so many used by one node alone, so many by several?
+#[must_use]
+pub const fn is_uneven(alone: u32, several: u32) -> bool {
+    let enough = (alone + several) * UNEVEN_PERMILLE / 1000;
+    alone > enough && several > enough
+}
+
 /// What is known of a block's pages.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Parts {
     /// Of all misses on them, thousandths on those that one node uses alone, and not the block's.
     pub alone_permille: u32,
+    /// Are some of its pages used by one node each and some by several, at this look as at the last one?
+    pub is_uneven: bool,
     /// Whether any of them was written since the last look.
     pub writes: Writes,
 }
@@ -123,8 +135,8 @@ fn among_several(facts: &BlockFacts, switches: Switches, thresholds: &Thresholds
         return BlockProposal::Split;
     }
     match parts.writes {
-        // Nor would single pages be anywhere better.
-        Writes::Seen => BlockProposal::Leave(Reason::WriteShared),
+        // Single pages would not be anywhere better either, unless some are written and others read.
+        Writes::Seen if !parts.is_uneven => BlockProposal::Leave(Reason::WriteShared),
         Writes::None if switches.replicate => {
             let readers = facts.misses.iter().enumerate().filter(|(_, misses)| is_worth_a_copy(**misses, thresholds));
             let readers = readers.filter(|(node, _)| *node != facts.home.index());
@@ -133,7 +145,7 @@ fn among_several(facts: &BlockFacts, switches: Switches, thresholds: &Thresholds
                 nodes => BlockProposal::Replicate { nodes },
             }
         }
-        Writes::None | Writes::Unknown => BlockProposal::Split,
+        Writes::None | Writes::Seen | Writes::Unknown => BlockProposal::Split,
     }
 }
 
@@ -202,15 +214,24 @@ mod tests {
     }
 
     #[test]
+    fn pages_of_two_kinds_are_uneven() {
+        assert!(is_uneven(64, 256) && is_uneven(256, 64) && is_uneven(1, 1));
+        assert!(!is_uneven(30, 256) && !is_uneven(512, 0) && !is_uneven(0, 512) && !is_uneven(0, 0));
+    }
+
+    #[test]
     fn a_block_of_several_goes_by_its_parts() {
         let mixed = |alone_permille, writes| {
-            let parts = Some(Parts { alone_permille, writes });
+            let parts = Some(Parts { alone_permille, is_uneven: false, writes });
             BlockFacts { was_mixed: true, parts, ..facts(&[3000, 3000, 512, 511]) }
         };
         assert_eq!(ask(&mixed(249, Writes::None)), BlockProposal::Replicate { nodes: 0b110 });
         assert_eq!(ask(&mixed(250, Writes::None)), BlockProposal::Split, "its pages have users of their own");
         assert_eq!(ask(&mixed(0, Writes::Seen)), BlockProposal::Leave(Reason::WriteShared));
         assert_eq!(ask(&mixed(1000, Writes::Seen)), BlockProposal::Split);
+        let uneven = Parts { alone_permille: 0, is_uneven: true, writes: Writes::Seen };
+        let uneven = BlockFacts { parts: Some(uneven), ..mixed(0, Writes::Seen) };
+        assert_eq!(ask(&uneven), BlockProposal::Split, "some pages are written, others perhaps not");
         assert_eq!(ask(&mixed(0, Writes::Unknown)), BlockProposal::Split, "single pages will be watched");
         let few = BlockFacts { misses: [500, 500, 0, 0, 0, 0, 0, 0], ..mixed(0, Writes::None) };
         assert_eq!(ask(&few), BlockProposal::Split, "not worth all of it");

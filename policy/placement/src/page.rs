@@ -163,11 +163,12 @@ fn users([a, b, c, d, e, f, g, h]: &Misses, thresholds: &Thresholds) -> usize {
     uses(a) + uses(b) + uses(c) + uses(d) + uses(e) + uses(f) + uses(g) + uses(h)
 }
 
-/// The only node that uses a page, and its misses.
+/// The node that uses a page almost alone, by what few misses there may be, and its misses.
 #[must_use]
 pub fn sole_user(misses: &Misses, thresholds: &Thresholds) -> Option<(NodeId, u32)> {
+    let total: u64 = misses.iter().map(|misses| u64::from(*misses)).sum();
     let (node, most) = misses.iter().copied().enumerate().max_by_key(|(_, misses)| *misses)?;
-    let is_alone = users(misses, thresholds) <= 1 && most > 0;
+    let is_alone = most > 0 && u64::from(most) * 1000 >= total * u64::from(thresholds.dominant_permille);
     is_alone.then_some((NodeId(node as u8), most))
 }
 
@@ -244,7 +245,8 @@ mod tests {
 
     #[test]
     fn one_user_is_alone() {
-        assert_eq!(sole_user(&hot(0, &[8, 0, 500, 8]).misses, &T), Some((NodeId(2), 500)));
+        assert_eq!(sole_user(&hot(0, &[8, 0, 144, 8]).misses, &T), Some((NodeId(2), 144)));
+        assert_eq!(sole_user(&hot(0, &[8, 0, 143, 8]).misses, &T), None);
         assert_eq!(sole_user(&hot(0, &[0, 3]).misses, &T), Some((NodeId(1), 3)));
         assert_eq!(sole_user(&hot(0, &[9, 9]).misses, &T), None);
         assert_eq!(sole_user(&[0; NODES], &T), None);

@@ -12,7 +12,7 @@ use addr::{Gfn, Mfn, NodeId, PAGES_PER_LARGE, PageSize, VmId};
 use alloc::sync::Arc;
 use control::{EventKind, PlacementAction, PlacementReason};
 use machine_io::MissCounters;
-use placement::{BlockFacts, BlockProposal, Misses, NODES, Parts, Reason, Writes, decide_block, sole_user};
+use placement::{BlockFacts, BlockProposal, Misses, NODES, Parts, Reason, Writes, decide_block, is_uneven, sole_user};
 use tlb::CpuSet;
 
 /// Blocks that are judged at a look, and those that are noted: each asks for the misses of 512 pages, some ten thousand instructions.
@@ -38,10 +38,30 @@ pub struct Block {
     hot: u32,
     /// Did the look before say that its pages have different users?
     was_mixed: bool,
+    /// Were its pages of two kinds then?
+    was_uneven: bool,
     /// Are writes noticed since then?
     is_watched: bool,
     /// Where it goes, once that is decided.
     to: Option<NodeId>,
+}
+
+/// Who uses a block's pages.
+#[derive(Clone, Copy, Debug, Default)]
+struct Uses {
+    /// Misses on all of them.
+    misses: u64,
+    /// Those on pages that one node uses alone, and not the block's.
+    elsewhere: u64,
+    /// Pages that one node uses alone, and that several use.
+    alone: u32,
+    several: u32,
+}
+
+impl Uses {
+    const fn is_uneven(&self) -> bool {
+        is_uneven(self.alone, self.several)
+    }
 }
 
 impl Locality {
@@ -62,6 +82,7 @@ impl Locality {
                 before,
                 hot: 1,
                 was_mixed: false,
+                was_uneven: false,
                 is_watched: false,
                 to: None,
             });
@@ -80,6 +101,7 @@ impl Locality {
                 before: [0; NODES],
                 hot: 0,
                 was_mixed: false,
+                was_uneven: false,
                 is_watched: false,
                 to: Some(to),
             });
@@ -148,8 +170,10 @@ impl Locality {
             }
             BlockProposal::Wait => return Some(Block { hot: 0, ..block }),
             BlockProposal::LookAgain => {
+                let (was_mixed, was_uneven) = (true, self.uses(counters, block.page, home).is_uneven());
                 let is_watched = vm.memory().watch_block_writes(block.gfn);
-                return Some(Block { since: now, before: counted, was_mixed: true, is_watched, hot: 0, ..block });
+                let before = counted;
+                return Some(Block { since: now, before, was_mixed, was_uneven, is_watched, hot: 0, ..block });
             }
             BlockProposal::Replicate { nodes } => match vm.memory().begin_block_copies(block.gfn, nodes) {
                 Ok(()) => {}
@@ -178,19 +202,33 @@ impl Locality {
     /// More about a block that several nodes use.
     #[inline(never)]
     fn parts(&self, counters: &MissCounters, vm: &Vm, block: &Block, home: NodeId) -> Parts {
-        let (mut all, mut alone) = (0, 0);
-        for page in block.page.raw()..block.page.raw() + PAGES_PER_LARGE {
-            let misses = self.misses_on(counters, Mfn::new(page), 1);
-            all += misses.iter().map(|misses| u64::from(*misses)).sum::<u64>();
-            let user = sole_user(&misses, &THRESHOLDS).filter(|(node, _)| *node != home);
-            alone += user.map_or(0, |(_, misses)| u64::from(misses));
-        }
+        let uses = self.uses(counters, block.page, home);
         let writes = match block.is_watched {
             true if vm.memory().is_unwritten(block.gfn, block.page) => Writes::None,
             true => Writes::Seen,
             false => Writes::Unknown,
         };
-        Parts { alone_permille: (alone * 1000 / all.max(1)) as u32, writes }
+        let alone_permille = (uses.elsewhere * 1000 / uses.misses.max(1)) as u32;
+        Parts { alone_permille, is_uneven: block.was_uneven && uses.is_uneven(), writes }
+    }
+
+    /// Who uses the block's pages in this interval.
+    #[inline(never)]
+    fn uses(&self, counters: &MissCounters, first: Mfn, home: NodeId) -> Uses {
+        let mut uses = Uses::default();
+        for page in first.raw()..first.raw() + PAGES_PER_LARGE {
+            let misses = self.misses_on(counters, Mfn::new(page), 1);
+            let all = misses.iter().map(|misses| u64::from(*misses)).sum::<u64>();
+            uses.misses += all;
+            match sole_user(&misses, &THRESHOLDS) {
+                Some((node, misses)) => {
+                    uses.alone += 1;
+                    uses.elsewhere += if node == home { 0 } else { u64::from(misses) };
+                }
+                None => uses.several += u32::from(all > 0),
+            }
+        }
+        uses
     }
 
     /// For each VM and node the next step of the block that moves there, or else the next block that is to; how many.
