@@ -1,12 +1,14 @@
-//! A file server and its clients, each in a VM of its own: how much of what went through NFS is in memory twice.
+//! A file server and its clients, each in a VM of its own: how much of what went through NFS is in memory twice. Guests say which
+//! pages of the files they have in their page caches, the monitor says of each whether it is shared.
 
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
-use control::{DEFAULT_MTU, DiskMode, DiskSpec, NetSpec, VmSpec};
+use control::{DEFAULT_MTU, DiskMode, DiskSpec, NetSpec, PageKind, VmSpec};
 use machine::Client;
 
 use super::measure::{MIB_BYTES, PAGE, finish, mib, quick, rest, shell, start_all, vms};
+use super::resident::{self, Resident};
 use super::{DISK, INITRD};
 use crate::compare::ratio;
 use crate::plan::Trial;
@@ -21,6 +23,8 @@ const TOOLS_DISK: &str = "nfs";
 const SUBNET: &str = "lan";
 /// What is served: the compiler proper, which every compiling client needs.
 const SERVED: &str = "/usr/libexec/gcc";
+/// Where clients see it.
+const MOUNTED: &str = "/srv";
 /// After this long, idle, a file should be there once.
 const SETTLED: Duration = Duration::from_secs(5);
 /// Looked at once more after this: on a host that is busy with other things a machine does less in five seconds.
@@ -45,26 +49,28 @@ pub fn serve(trial: &Trial, progress: &Progress) -> Result<Measured, LabError> {
     }
     shell(client, server, &format!("/mnt/nfs serve {SERVED}"))?;
     for vm in clients {
-        shell(client, vm, "/mnt/nfs mount 10.9.0.1 /srv")?;
+        shell(client, vm, &format!("/mnt/nfs mount 10.9.0.1 {MOUNTED}"))?;
     }
     // Kernels are merged by then, and what is counted from here on went over the wire.
     rest(&machine)?;
-    let (mut served, mut twice, mut later) = (0, 0, 0);
+    let (mut served, mut soon, mut later) = (0, [0; 2], [0; 2]);
     for (vm, number) in clients.iter().zip(1..) {
         progress.say(&format!("client {number}"));
-        let before = merged(client, vm)?;
-        let pages = read_all(client, vm)?;
-        let unmerged = || Ok::<_, LabError>(pages.saturating_sub(merged(client, vm)?.saturating_sub(before)));
-        served += pages;
+        served += read_all(client, vm)?;
+        let read = Instant::now();
         thread::sleep(SETTLED);
-        twice += unmerged()?;
-        thread::sleep(LATER.saturating_sub(SETTLED));
-        later += unmerged()?;
+        let (pages, own) = held_twice(client, vm, server)?;
+        progress.say(&format!("client {number}: {own} of {pages} pages are there twice"));
+        soon = [soon[0] + own, soon[1] + pages];
+        thread::sleep(LATER.saturating_sub(read.elapsed()));
+        let (pages, own) = held_twice(client, vm, server)?;
+        later = [later[0] + own, later[1] + pages];
     }
     let values = vec![
-        Value::new("nfs_double_share", ratio(twice, served), "", 1),
-        Value::new("nfs_double_share_later", ratio(later, served), "", 1),
-        Value::new("nfs_served_mib", mib(served * PAGE), super::MIB, 1),
+        Value::new("nfs_double_share", ratio(soon[0], soon[1]), "", 1),
+        Value::new("nfs_double_share_later", ratio(later[0], later[1]), "", 1),
+        Value::new("nfs_served_mib", mib(served), super::MIB, 1),
+        Value::new("nfs_kept_mib", mib(soon[1] * PAGE), super::MIB, 1),
     ];
     finish(&machine, values)
 }
@@ -88,15 +94,28 @@ fn attach(host: u64) -> String {
     )
 }
 
-fn merged(client: &Client, vm: &VmSpec) -> Result<u64, LabError> {
-    Ok(client.vm_stats(&vm.name)?.pages_merged)
+/// Pages of what was served that a client has in its page cache, and how many of them are in memory twice.
+fn held_twice(client: &Client, vm: &VmSpec, server: &VmSpec) -> Result<(u64, u64), LabError> {
+    // First what is what, for both: asking the guests takes a while.
+    let kinds = [vm, server].map(|vm| client.page_map(&vm.name));
+    let [at_client, at_server] = kinds;
+    let has = resident_of(client, vm, MOUNTED, &at_client?)?;
+    Ok((has.pages(), has.twice(&resident_of(client, server, SERVED, &at_server?)?)))
 }
 
-/// Reads all that is served, whole; pages of it.
+fn resident_of(client: &Client, vm: &VmSpec, root: &str, kinds: &[PageKind]) -> Result<Resident, LabError> {
+    let said = shell(client, vm, &format!("root={root}{}", resident::SCRIPT))?;
+    Resident::of(&said, kinds).ok_or_else(|| LabError::Guest {
+        experiment: format!("sharing: {}", vm.name),
+        reason: format!("of {} pages it says where files are: {said:.200}", kinds.len()),
+        console: String::new(),
+    })
+}
+
+/// Reads all that is served, whole; bytes of it.
 fn read_all(client: &Client, vm: &VmSpec) -> Result<u64, LabError> {
-    let said = shell(client, vm, "find /srv -type f -exec cat {} + | wc -c")?;
-    let bytes = said.trim().parse::<u64>().ok().filter(|bytes| *bytes > MIB_BYTES);
-    bytes.map(|bytes| bytes / PAGE).ok_or_else(|| LabError::Guest {
+    let said = shell(client, vm, &format!("find {MOUNTED} -type f -exec cat {{}} + | wc -c"))?;
+    said.trim().parse::<u64>().ok().filter(|bytes| *bytes > MIB_BYTES).ok_or_else(|| LabError::Guest {
         experiment: format!("sharing: {}", vm.name),
         reason: format!("of the files that were served it could read {said:?} bytes"),
         console: String::new(),
