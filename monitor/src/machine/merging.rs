@@ -2,9 +2,10 @@
 //! the same hart, so nobody holds on to a VM that is to go.
 
 mod kernels;
+mod places;
 mod wire;
 
-pub use wire::sent;
+pub use wire::{is_looking, sent};
 
 use crate::vm::{
     Vm,
@@ -13,11 +14,12 @@ use crate::vm::{
 };
 use addr::{Gfn, PAGES_PER_LARGE, VmId};
 use alloc::sync::Arc;
-use arrayvec::ArrayVec;
 use control::EventKind;
 use core::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use kernels::Kernels;
+use merging::marks::Marks;
 use merging::{Guest, Image, Merging, PORTION, Proposal};
+use places::Places;
 use rv::csr;
 use spin::Mutex;
 use wire::Wire;
@@ -31,20 +33,17 @@ const PATIENCE_S: u64 = 1;
 const SEARCH: u64 = 32;
 /// How often that is done in one step while no page is zeroes, and proposals that come to nothing in one step.
 const LOOKS: usize = 8;
-/// Pages of zeroes for which a large page is given up: half of it.
-const WORTH_A_SPLIT: u64 = PAGES_PER_LARGE / 2;
-/// Pages of zeroes in a block of single pages for which they go.
-const WORTH_A_LOOK: u64 = PORTION;
+/// Pages of zeroes, or equal to another guest's, for which a large page is given up: a quarter of it.
+const WORTH_A_SPLIT: u64 = PAGES_PER_LARGE / 4;
+/// Pages of zeroes in a block of single pages for which they go: some of them have just been taken, and are wanted soon.
+const WORTH_A_LOOK: u64 = 4;
 
 /// A block that is searched for pages of nothing but zeroes.
 #[derive(Clone, Copy, Debug)]
 struct Search {
     vm: VmId,
     first: Gfn,
-    /// Pages done at the present stage.
-    done: u64,
-    /// Those that are zeroes, by bit.
-    zero: [u64; (PAGES_PER_LARGE / 64) as usize],
+    zero: Marks,
     stage: Stage,
 }
 
@@ -60,24 +59,7 @@ enum Stage {
 
 impl Search {
     const fn new(vm: VmId, first: Gfn) -> Self {
-        Self { vm, first, done: 0, zero: [0; (PAGES_PER_LARGE / 64) as usize], stage: Stage::Look }
-    }
-
-    fn zeroes(&self) -> u64 {
-        self.zero.iter().map(|bits| u64::from(bits.count_ones())).sum()
-    }
-
-    /// The next pages of zeroes to go.
-    fn next_portion(&mut self) -> ArrayVec<Gfn, { PORTION as usize }> {
-        let mut portion = ArrayVec::new();
-        while self.done < PAGES_PER_LARGE && !portion.is_full() {
-            let bits = self.zero.get((self.done / 64) as usize).copied().unwrap_or(0);
-            if bits >> (self.done % 64) & 1 != 0 {
-                portion.push(Gfn::new(self.first.raw() + self.done));
-            }
-            self.done += 1;
-        }
-        portion
+        Self { vm, first, zero: Marks::new(), stage: Stage::Look }
     }
 }
 
@@ -86,6 +68,7 @@ struct Work {
     policy: Merging,
     search: Option<Search>,
     kernels: Option<Kernels>,
+    places: Option<Places>,
     wire: Wire,
     /// What the pass under way has found.
     merged: u64,
@@ -98,6 +81,7 @@ static WORK: Mutex<Work> = Mutex::new(Work {
     policy: Merging::new(),
     search: None,
     kernels: None,
+    places: None,
     wire: Wire::new(),
     merged: 0,
     zeroes: 0,
@@ -149,6 +133,7 @@ pub fn ended(vm: VmId) {
     work.policy.ended(vm);
     work.search.take_if(|search| search.vm == vm);
     work.kernels.take_if(|kernels| kernels.concerns(vm));
+    work.places.take_if(|places| places.concerns(vm));
     work.wire.forget(vm);
     note_company(&work.policy);
     if work.policy.is_idle() {
@@ -198,7 +183,7 @@ pub fn step() {
     LATEST.store(u64::MAX, Ordering::SeqCst);
     work.step(now);
     let due = work.policy.next_due().min(work.wire.next_due());
-    let is_busy = work.search.is_some() || work.kernels.is_some() || due <= now;
+    let is_busy = work.search.is_some() || work.kernels.is_some() || work.places.is_some() || due <= now;
     UNDER_WAY.store(is_busy, Ordering::Relaxed);
     plan(if is_busy { now + super::capabilities().timebase_hz / STEPS_HZ } else { due });
 }
@@ -216,6 +201,13 @@ impl Work {
             }
             return;
         }
+        if let Some(places) = &mut self.places {
+            match places.step() {
+                Some(merged) => self.merged += merged,
+                None => self.places = None,
+            }
+            return;
+        }
         for _ in 0..LOOKS {
             match self.policy.next(now) {
                 Some(Proposal::Compare { original, copy, pages }) => {
@@ -224,6 +216,10 @@ impl Work {
                 }
                 Some(Proposal::Kernels { original, copy }) => {
                     self.kernels = Kernels::new(original, copy);
+                    return;
+                }
+                Some(Proposal::Places { original, copy, first, pages }) => {
+                    self.places = Places::new(original, copy, first, pages);
                     return;
                 }
                 Some(Proposal::Zeroes { vm, first }) => {
@@ -260,12 +256,9 @@ impl Work {
             Stage::Look => {
                 // Most pages are told by their first words; those that are not take all of a step.
                 for _ in 0..LOOKS {
-                    let bits = life.memory().zeroes(Gfn::new(search.first.raw() + search.done), SEARCH);
-                    if let Some(all) = search.zero.get_mut((search.done / 64) as usize) {
-                        *all |= bits << (search.done % 64);
-                    }
-                    search.done += SEARCH;
-                    if search.done >= PAGES_PER_LARGE {
+                    let bits = life.memory().zeroes(Gfn::new(search.first.raw() + search.zero.done()), SEARCH);
+                    search.zero.add(bits, SEARCH);
+                    if search.zero.is_done() {
                         return looked(life.memory(), search);
                     }
                     if bits != 0 {
@@ -275,12 +268,12 @@ impl Work {
                 Some(search)
             }
             Stage::LookAgain(since) => {
-                let bits = life.memory().zeroes(Gfn::new(search.first.raw() + search.done), SEARCH);
+                let bits = life.memory().zeroes(Gfn::new(search.first.raw() + search.zero.done()), SEARCH);
                 if bits != (1 << SEARCH) - 1 {
                     return None;
                 }
-                search.done += SEARCH;
-                if search.done < PAGES_PER_LARGE {
+                search.zero.add(bits, SEARCH);
+                if !search.zero.is_done() {
                     return Some(search);
                 }
                 if life.memory().drop_zeroes(search.first, since) {
@@ -289,9 +282,9 @@ impl Work {
                 None
             }
             Stage::Drop => {
-                let portion = search.next_portion();
+                let portion = search.zero.next_portion(search.first);
                 self.zeroes += life.memory().drop_zero_pages(&portion);
-                (search.done < PAGES_PER_LARGE).then_some(search)
+                (!search.zero.is_done()).then_some(search)
             }
         }
     }
@@ -299,8 +292,8 @@ impl Work {
 
 /// What becomes of a block that has been looked at.
 fn looked(memory: &GuestRam, search: Search) -> Option<Search> {
-    let (is_large, zeroes) = (memory.is_large(search.first), search.zeroes());
-    let search = Search { done: 0, ..search };
+    let (is_large, zeroes) = (memory.is_large(search.first), search.zero.count());
+    let search = Search { zero: search.zero.again(), ..search };
     if is_large && zeroes == PAGES_PER_LARGE {
         return Some(Search { stage: Stage::LookAgain(memory.watch_block(search.first)?), ..search });
     }

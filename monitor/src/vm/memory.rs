@@ -16,7 +16,7 @@ mod share;
 mod spread;
 
 pub use block_copy::CopyStep;
-pub use merge::{Candidates, Watched, merge};
+pub use merge::{Candidates, Watched, equal_places, fingerprint, merge};
 pub use place::{Located, PlacedCounts};
 pub use placed::Wish;
 

@@ -8,13 +8,17 @@
 //!   compared with page, and nothing else.
 //! - *Addresses.* Kernels of one image that load the same modules at boot often put them at the same addresses, wherever in
 //!   memory their pages are: what both have mapped there is compared, page with page, with a few older guests.
+//! - *Places.* A kernel of one image on as much memory takes the same steps while it boots, and its allocators hand out the same
+//!   pages: tables that describe memory, what was unpacked and is free again. What both have at the same guest page is compared,
+//!   with a few older guests; the first word that differs ends the look.
 //! - *Blocks that were taken and never used.* A guest that clears a large table takes all its memory for zeroes. Each
 //!   2 MiB block is looked at once in a pass; the first word that is not zero ends the look.
 //! - *The wire.* Whole pages that one guest has sent to others are looked for in the memory of those ([`wire`]).
 //!
 //! # Key types
 //! - [`Merging`]: facts in (a guest began, a guest ended), [`Proposal`]s out, in small portions and not before they are due.
-//! - [`wire::Sent`], [`wire::Round`]: what was sent lately, and a search for it.
+//! - [`sent::Sent`], [`sent::Recent`], [`wire::Round`]: what was sent lately, and searches for it.
+//! - [`marks::Marks`]: which pages of a block are worth something.
 //! - [`Guest`]: what the monitor knows about a guest.
 //!
 //! # What it refuses
@@ -36,6 +40,8 @@ extern crate alloc;
 #[cfg(test)]
 extern crate std;
 
+pub mod marks;
+pub mod sent;
 #[cfg(test)]
 mod tests;
 pub mod wire;
@@ -47,8 +53,8 @@ use alloc::vec::Vec;
 pub const PORTION: u64 = 16;
 /// Seconds from a guest's start to its first pass; each further pass comes after twice the time of the one before.
 pub const FIRST_PASS_S: u64 = 15;
-/// Older guests of one image that a guest's kernel is compared with by addresses: which address a module gets also depends on how
-/// soon memory of the one before was free again, so there are a few ways in which kernels lie.
+/// Older guests of one image that a guest is compared with by addresses and by places: which address a module gets also depends on
+/// how soon memory of the one before was free again, so there are a few ways in which kernels lie.
 pub const LIKELY: usize = 4;
 /// Passes in a guest's life.
 pub const PASSES: u32 = 7;
@@ -77,6 +83,16 @@ pub struct Guest {
     pub image: Option<Image>,
 }
 
+impl Guest {
+    /// First page of its whole block `number`, if it has so many.
+    fn block(&self, number: u64) -> Option<Gfn> {
+        let start = self.base.raw().checked_next_multiple_of(PAGES_PER_LARGE)?;
+        let first = start.checked_add(number.checked_mul(PAGES_PER_LARGE)?)?;
+        let end = self.base.raw().checked_add(self.pages)?;
+        (first.checked_add(PAGES_PER_LARGE)? <= end).then_some(Gfn::new(first))
+    }
+}
+
 /// Something worth a look.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Proposal {
@@ -95,6 +111,17 @@ pub enum Proposal {
         original: VmId,
         /// The other one.
         copy: VmId,
+    },
+    /// What these two have at the same places of their RAM may be the same.
+    Places {
+        /// The guest that had it first.
+        original: VmId,
+        /// The other one.
+        copy: VmId,
+        /// First page of both.
+        first: Gfn,
+        /// How many both have.
+        pages: u64,
     },
     /// A whole block may be nothing but zeroes.
     Zeroes {
@@ -130,6 +157,8 @@ enum At {
     Kernels(usize),
     /// So many blocks are.
     Block(u64),
+    /// Places of so many older guests are.
+    Places(usize),
 }
 
 /// All guests, oldest first.
@@ -177,15 +206,24 @@ impl Merging {
             return None;
         }
         let position = self.lives.iter().position(|life| life.due <= now)?;
-        let original = self.originals_of(position).next();
-        let kernel = match self.lives.get(position)?.at {
-            At::Image(_) => self.originals_of(position).next(),
-            At::Kernels(done) => self.originals_of(position).nth(done),
-            At::Block(_) => None,
-        };
-        let life = self.lives.get_mut(position)?;
-        let found = life.compare(original).or_else(|| life.kernels(kernel.map(|(vm, _)| vm)));
-        Some(found.or_else(|| life.zeroes()).unwrap_or_else(|| life.end_pass(now)))
+        loop {
+            let original = match self.lives.get(position)?.at {
+                At::Image(_) => self.originals_of(position).next(),
+                At::Kernels(done) | At::Places(done) => self.originals_of(position).nth(done).filter(|_| done < LIKELY),
+                At::Block(_) => None,
+            };
+            // Each kind of look is followed by the next, and the last one by the pass's end.
+            let life = self.lives.get_mut(position)?;
+            let found = match life.at {
+                At::Image(done) => life.compare(done, original),
+                At::Kernels(done) => life.kernels(done, original),
+                At::Block(done) => life.zeroes(done),
+                At::Places(done) => Some(life.places(done, original).unwrap_or_else(|| life.end_pass(now))),
+            };
+            if found.is_some() {
+                return found;
+            }
+        }
     }
 
     /// Is there nobody to share with?
@@ -195,60 +233,46 @@ impl Merging {
     }
 
     /// Older guests with the image of the one at `position`, oldest first.
-    fn originals_of(&self, position: usize) -> impl Iterator<Item = (VmId, Image)> {
-        let wanted = self.lives.get(position).and_then(|life| life.guest.image);
-        let older = self.lives.get(..position).unwrap_or_default().iter();
-        let images = older.filter_map(|life| life.guest.image.map(|image| (life.guest.vm, image)));
-        images.filter(move |(_, image)| wanted.is_some_and(|wanted| image.origin == wanted.origin))
+    fn originals_of(&self, position: usize) -> impl Iterator<Item = Guest> {
+        let origin = |guest: &Guest| guest.image.map(|image| image.origin);
+        let wanted = self.lives.get(position).and_then(|life| origin(&life.guest));
+        let older = self.lives.get(..position).unwrap_or_default().iter().map(|life| life.guest);
+        older.filter(move |guest| wanted.is_some() && origin(guest) == wanted)
     }
 }
 
 impl Life {
-    fn compare(&mut self, original: Option<(VmId, Image)>) -> Option<Proposal> {
-        let At::Image(done) = self.at else { return None };
-        let found = self.guest.image.zip(original).and_then(|(own, (vm, theirs))| {
+    fn compare(&mut self, done: u64, original: Option<Guest>) -> Option<Proposal> {
+        let found = self.guest.image.zip(original).and_then(|(own, original)| {
+            let theirs = original.image?;
             let first = own.first.checked_add(done)?;
             let in_block = PAGES_PER_LARGE - first.index_in_large() as u64;
             let pages = own.pages.min(theirs.pages).saturating_sub(done).min(PORTION).min(in_block);
             let from = theirs.first.checked_add(done).filter(|_| pages != 0)?;
-            Some((Proposal::Compare { original: (vm, from), copy: (self.guest.vm, first), pages }, pages))
+            Some((Proposal::Compare { original: (original.vm, from), copy: (self.guest.vm, first), pages }, pages))
         });
-        match found {
-            Some((proposal, pages)) => {
-                self.at = At::Image(done + pages);
-                Some(proposal)
-            }
-            None => {
-                self.at = At::Kernels(0);
-                None
-            }
-        }
+        self.at = found.map_or(At::Kernels(0), |(_, pages)| At::Image(done + pages));
+        found.map(|(proposal, _)| proposal)
     }
 
-    fn kernels(&mut self, original: Option<VmId>) -> Option<Proposal> {
-        let At::Kernels(done) = self.at else { return None };
-        match original.filter(|_| done < LIKELY) {
-            Some(original) => {
-                self.at = At::Kernels(done + 1);
-                Some(Proposal::Kernels { original, copy: self.guest.vm })
-            }
-            None => {
-                self.at = At::Block(0);
-                None
-            }
-        }
+    fn kernels(&mut self, done: usize, original: Option<Guest>) -> Option<Proposal> {
+        self.at = original.map_or(At::Block(0), |_| At::Kernels(done + 1));
+        original.map(|original| Proposal::Kernels { original: original.vm, copy: self.guest.vm })
     }
 
-    fn zeroes(&mut self) -> Option<Proposal> {
-        let At::Block(done) = self.at else { return None };
-        let start = self.guest.base.raw().checked_next_multiple_of(PAGES_PER_LARGE)?;
-        let first = start.checked_add(done.checked_mul(PAGES_PER_LARGE)?)?;
-        let end = self.guest.base.raw().checked_add(self.guest.pages)?;
-        if first.checked_add(PAGES_PER_LARGE)? > end {
-            return None;
-        }
-        self.at = At::Block(done + 1);
-        Some(Proposal::Zeroes { vm: self.guest.vm, first: Gfn::new(first) })
+    fn zeroes(&mut self, done: u64) -> Option<Proposal> {
+        let first = self.guest.block(done);
+        self.at = first.map_or(At::Places(0), |_| At::Block(done + 1));
+        first.map(|first| Proposal::Zeroes { vm: self.guest.vm, first })
+    }
+
+    fn places(&mut self, done: usize, original: Option<Guest>) -> Option<Proposal> {
+        let (own, theirs) = (self.guest, original?);
+        self.at = At::Places(done + 1);
+        let first = own.base.max(theirs.base);
+        let end = |guest: Guest| guest.base.raw().saturating_add(guest.pages);
+        let pages = end(own).min(end(theirs)).saturating_sub(first.raw());
+        Some(Proposal::Places { original: theirs.vm, copy: own.vm, first, pages })
     }
 
     fn end_pass(&mut self, now: u64) -> Proposal {

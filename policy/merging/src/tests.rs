@@ -137,6 +137,25 @@ fn ram_that_is_no_whole_block_is_left_alone() {
     assert_eq!(pass(&mut merging, now), [Proposal::Passed { vm: VmId(1) }]);
 }
 
+#[test]
+fn places_are_those_that_both_have() {
+    let mut merging = Merging::new();
+    merging.began(guest(1, Some(IMAGE)), 0, HZ);
+    let other = Guest { base: Gfn::new(BASE + 100), ..guest(2, Some(IMAGE)) };
+    merging.began(other, 0, HZ);
+    merging.began(Guest { base: Gfn::new(u64::MAX - 3), ..guest(3, Some(IMAGE)) }, 0, HZ);
+    let now = merging.next_due();
+    let places: Vec<_> = (0..3)
+        .flat_map(|_| pass(&mut merging, now))
+        .filter_map(|proposal| match proposal {
+            Proposal::Places { original, copy, first, pages } => Some((original.0, copy.0, first.raw(), pages)),
+            _ => None,
+        })
+        .collect();
+    let none = |original| (original, 3, u64::MAX - 3, 0);
+    assert_eq!(places, [(1, 2, BASE + 100, 4 * PAGES_PER_LARGE - 100), none(1), none(2)]);
+}
+
 proptest! {
     #[test]
     fn everything_is_proposed_once_against_an_older_guest(
@@ -163,18 +182,27 @@ proptest! {
                 let originals = alive.values().filter(|other| other.1 == own.1 && other.0 < own.0);
                 let oldest = originals.min();
                 prop_assert_eq!(compared(&all), if oldest.is_some() { 700 } else { 0 });
-                let kernels: Vec<_> = all
-                    .iter()
-                    .filter_map(|proposal| match proposal {
-                        Proposal::Kernels { original, copy } => Some((alive[original], *copy)),
-                        _ => None,
-                    })
-                    .collect();
+                let looks = |is_wanted: fn(&Proposal) -> bool| -> Vec<_> {
+                    let wanted = all.iter().filter(|proposal| is_wanted(proposal));
+                    wanted
+                        .filter_map(|proposal| match proposal {
+                            Proposal::Kernels { original, copy } => Some((alive[original], *copy)),
+                            Proposal::Places { original, copy, first, pages } => {
+                                assert_eq!((first.raw(), *pages), (BASE, 4 * PAGES_PER_LARGE));
+                                Some((alive[original], *copy))
+                            }
+                            _ => None,
+                        })
+                        .collect()
+                };
+                let kernels = looks(|proposal| matches!(proposal, Proposal::Kernels { .. }));
+                let places = looks(|proposal| matches!(proposal, Proposal::Places { .. }));
                 let mut originals: Vec<_> =
                     alive.values().filter(|other| other.1 == own.1 && other.0 < own.0).map(|other| (*other, *vm)).collect();
                 originals.sort_unstable();
                 originals.truncate(LIKELY);
-                prop_assert_eq!(kernels, originals);
+                prop_assert_eq!(kernels, originals.clone());
+                prop_assert_eq!(places, originals);
                 for proposal in &all {
                     if let Proposal::Compare { original, copy, .. } = proposal {
                         prop_assert_eq!(copy.0, *vm);

@@ -1,18 +1,25 @@
 //! Rounds over what went over the wire: see [`merging::wire`].
 
 use super::{HAS_COMPANY, alive, wake_at};
+use crate::machine::memory::frames;
+use crate::vm::Vm;
 use crate::vm::memory::{self, Candidates};
-use addr::{Gfn, VmId};
+use addr::{Gfn, Mfn, VmId};
+use alloc::sync::Arc;
 use alloc::vec::Vec;
 use arrayvec::ArrayVec;
 use core::sync::atomic::{AtomicU64, Ordering};
+use frames::PageState;
 use merging::Merging;
-use merging::wire::{Range, Receiver, Round, SEARCH_PORTION, Sent};
+use merging::sent::{Range, Recent, Sent};
+use merging::wire::{Receiver, Round, SEARCH_PORTION};
 use rv::csr;
 use spin::Mutex;
 
 /// Pages that get their fingerprint in one step.
 const INDEX: usize = 64;
+/// Pages of one segment of a frame that are remembered.
+const MOST_SENT: usize = 20;
 /// Bytes that have to come to a VM before it is searched.
 const LEAST_RECEIVED: u64 = 64 << 10;
 
@@ -21,25 +28,32 @@ static SENT: Mutex<Sent> = Mutex::new(Sent::new());
 /// When the next round begins.
 static ROUND_AT: AtomicU64 = AtomicU64::new(u64::MAX);
 
-/// A VM sends pages of its memory, whole or in parts. One that is alone on its machine sends them to nobody who has them; a
-/// hint that comes at the wrong moment is lost.
-pub fn sent(vm: VmId, first: Gfn, pages: u64) {
-    if !HAS_COMPANY.load(Ordering::Relaxed) {
-        return;
-    }
-    let Some(mut sent) = SENT.try_lock() else { return };
-    sent.push(Range::new(vm, first, pages));
+/// Does anybody want to know what is sent? A VM that is alone on its machine sends it to nobody who has it twice then.
+#[inline]
+#[must_use]
+pub fn is_looking() -> bool {
+    HAS_COMPANY.load(Ordering::Relaxed)
+}
+
+/// A VM sends pages of its memory, whole or in parts: at most a frame.
+pub fn sent(vm: &Vm, first: Gfn, pages: u64) {
+    let mut found = ArrayVec::<Mfn, MOST_SENT>::new();
+    // A frame has no more pages.
+    vm.memory().machine_pages(first, pages.min(MOST_SENT as u64), |page| found.push(page));
+    let mut sent = SENT.lock();
+    found.into_iter().for_each(|page| sent.push(vm.id, Range::new(page, 1)));
     drop(sent);
     if ROUND_AT.load(Ordering::Relaxed) == u64::MAX {
-        let at = csr::time::read() + between_rounds();
-        ROUND_AT.store(at, Ordering::Relaxed);
-        wake_at(at);
+        wake_at(plan_round(1));
     }
 }
 
-/// A second: what was sent is in its receiver's memory by then, and two rounds have passed within five.
-fn between_rounds() -> u64 {
-    crate::machine::capabilities().timebase_hz
+/// A round begins in so many seconds, if not before; returns when. After one: what was sent is in its receiver's memory by then,
+/// and two rounds have passed within five.
+fn plan_round(seconds: u64) -> u64 {
+    let at = csr::time::read() + seconds * crate::machine::capabilities().timebase_hz;
+    ROUND_AT.fetch_min(at, Ordering::SeqCst);
+    at
 }
 
 /// The rounds.
@@ -48,17 +62,14 @@ pub(super) struct Wire {
     round: Option<Round>,
     /// What the last portion of it has found and is not merged yet.
     found: Option<Found>,
-    /// What the last round has searched for: once more in the next one, for what its receiver had not stored yet.
-    last: Vec<Range>,
+    recent: Recent,
     /// Bytes that each VM had received when the last round began.
     received: Vec<(VmId, u64)>,
-    /// Who is searched in this round and the next.
-    recent: Vec<VmId>,
 }
 
 impl Wire {
     pub(super) const fn new() -> Self {
-        Self { round: None, found: None, last: Vec::new(), received: Vec::new(), recent: Vec::new() }
+        Self { round: None, found: None, recent: Recent::new(), received: Vec::new() }
     }
 
     /// Is a round under way?
@@ -85,31 +96,26 @@ impl Wire {
                 0
             }
             None if now >= ROUND_AT.load(Ordering::Relaxed) => {
-                self.begin(now, guests);
+                self.begin(guests);
                 0
             }
             None => 0,
         }
     }
 
-    fn begin(&mut self, now: u64, guests: &Merging) {
+    fn begin(&mut self, guests: &Merging) {
         // Whoever sends from here on sees that no round is planned, and plans one.
         ROUND_AT.store(u64::MAX, Ordering::SeqCst);
         let fresh = SENT.lock().take();
-        if !fresh.is_empty() {
-            ROUND_AT.fetch_min(now + between_rounds(), Ordering::SeqCst);
-        }
-        let new = self.receivers(guests);
-        let is_receiver = |vm: VmId| new.contains(&vm) || self.recent.contains(&vm);
-        let receivers: Vec<_> = guests
-            .guests()
-            .filter(|guest| is_receiver(guest.vm))
-            .map(|guest| Receiver { vm: guest.vm, base: guest.base, pages: guest.pages })
-            .collect();
-        self.recent = new;
-        let mut ranges = core::mem::replace(&mut self.last, fresh.clone());
-        ranges.extend(fresh);
-        self.round = (!ranges.is_empty() && !receivers.is_empty()).then(|| Round::new(ranges, receivers));
+        let receivers = self.receivers(guests);
+        let Some(search) = self.recent.round(&fresh, receivers) else { return };
+        plan_round(search.next_s);
+        let receivers = guests.guests().filter(|guest| search.vms.contains(&guest.vm)).map(|guest| Receiver {
+            vm: guest.vm,
+            base: guest.base,
+            pages: guest.pages,
+        });
+        self.round = Some(Round::new(search.ranges, receivers.collect()));
     }
 
     /// VMs to which something came since the last round.
@@ -127,39 +133,59 @@ impl Wire {
     /// A VM's memory is about to go.
     pub(super) fn forget(&mut self, vm: VmId) {
         self.received.retain(|(known, _)| *known != vm);
+        self.recent.forget(vm);
     }
 }
 
-/// Pages of `receiver` that may be equal to others' that were sent.
+/// Pages of `receiver` that may be equal to what was sent.
 #[derive(Debug)]
 struct Found {
     receiver: VmId,
-    /// The sender, its page, and the receiver's.
-    pages: ArrayVec<(VmId, Gfn, Gfn), { SEARCH_PORTION as usize }>,
+    /// What was sent, and the receiver's page.
+    pages: ArrayVec<(Mfn, Gfn), { SEARCH_PORTION as usize }>,
 }
 
 impl Found {
-    /// Merges up to a portion of them, of one sender; returns how many, `None` if nothing was left.
+    /// Merges up to a portion of them, of one guest; returns how many, `None` if nothing was left.
     fn merge_some(&mut self) -> Option<u64> {
-        let (sender, ..) = *self.pages.last()?;
+        let (first, _) = *self.pages.last()?;
+        let from = who_has(first).map(|(life, _)| life);
         let mut candidates = Candidates::new();
         while !candidates.is_full()
-            && let Some((_, original, page)) = self.pages.last().copied().filter(|(from, ..)| *from == sender)
+            && let Some((page, copy)) = self.pages.last().copied()
         {
+            match who_has(page) {
+                Some((life, original)) if from.as_ref().is_some_and(|from| Arc::ptr_eq(from, &life)) => {
+                    candidates.push((original, copy));
+                }
+                // Another guest's, for the next step; or nobody's any more.
+                Some(_) if from.is_some() => break,
+                _ => {}
+            }
             self.pages.pop();
-            candidates.push((original, page));
         }
-        let lives = alive(sender).zip(alive(self.receiver));
+        let lives = from.zip(alive(self.receiver));
         Some(lives.map_or(0, |(from, to)| memory::merge(from.memory(), to.memory(), &candidates)))
     }
+}
+
+/// A guest that has the machine page, and its page. The guest that had it when it was sent may have given it back: it may be
+/// another's now, which takes part only if it has memory in common with others at all.
+fn who_has(page: Mfn) -> Option<(Arc<Vm>, Gfn)> {
+    let info = frames().map().info(page)?;
+    let owner = info.owner.filter(|_| matches!(info.state, PageState::Private | PageState::Shared))?;
+    let life = alive(owner.vm).filter(|life| life.memory().may_share())?;
+    Some((life, owner.gfn))
 }
 
 /// A portion of a round: what was found; `None` when it has ended.
 fn go_on(round: &mut Round) -> Option<Found> {
     for _ in 0..INDEX {
-        let Some((vm, page)) = round.next_to_index() else { return search(round) };
-        if let Some(life) = alive(vm) {
-            round.indexed(vm, page, life.memory().fingerprint(page));
+        let Some(page) = round.next_to_index() else { return search(round) };
+        // What nobody has any more is not looked at, but for the disk cache's: others may have copies of that.
+        let is_cached = || frames().map().info(page).is_some_and(|info| info.state == PageState::Shared);
+        if who_has(page).is_some() || is_cached() {
+            round.indexed(page, memory::fingerprint(page));
         }
     }
     Some(Found { receiver: VmId(0), pages: ArrayVec::new() })
@@ -169,12 +195,20 @@ fn search(round: &mut Round) -> Option<Found> {
     let (receiver, first, pages) = round.next_to_search()?;
     let mut found = Found { receiver, pages: ArrayVec::new() };
     if let Some(life) = alive(receiver) {
-        life.memory().fingerprints(first, pages, |page, fingerprint| {
-            if let Some((sender, original)) = round.find(receiver, fingerprint) {
-                // A portion has no more pages.
-                let _ = found.pages.try_push((sender, original, page));
-            }
+        life.memory().fingerprints(first, pages, |page, own, fingerprint| match round.find(fingerprint) {
+            Some(original) if original == own => {}
+            // A portion has no more pages.
+            Some(original) if is_mapped(original) => drop(found.pages.try_push((original, page))),
+            // The guest that sent it has moved it: whoever still has it is as good.
+            Some(_) => round.indexed(own, fingerprint),
+            None => {}
         });
     }
     Some(found)
+}
+
+/// Does a guest have it?
+fn is_mapped(page: Mfn) -> bool {
+    let info = frames().map().info(page);
+    info.is_some_and(|info| info.owner.is_some() && matches!(info.state, PageState::Private | PageState::Shared))
 }

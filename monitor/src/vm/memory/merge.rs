@@ -55,6 +55,21 @@ pub fn merge(original: &GuestRam, copy: &GuestRam, candidates: &Candidates) -> u
     merged
 }
 
+/// Which of `pages` pages (at most 64) from `first` on are `copy`'s own and equal to those of `original` at the same places, by bit, as
+/// far as can be told while guests write them.
+#[must_use]
+pub fn equal_places(original: &GuestRam, copy: &GuestRam, first: Gfn, pages: u64) -> u64 {
+    let mut own: ArrayVec<(Gfn, Mfn), 64> = ArrayVec::new();
+    // As many as there is room for.
+    copy.own_pages(first, pages.min(64), |gfn, page| own.push((gfn, page)));
+    let pairs: ArrayVec<(Gfn, Mfn, Mfn), 64> = {
+        let inner = original.inner.lock();
+        own.into_iter().filter_map(|(gfn, page)| Some((gfn, page, inner.single_page(gfn)?.0))).collect()
+    };
+    let equal = pairs.into_iter().filter(|(_, own, theirs)| own != theirs && is_equal(*own, *theirs));
+    equal.fold(0, |bits, (gfn, ..)| bits | 1 << (gfn.raw() - first.raw()))
+}
+
 impl Pair {
     /// The machine pages behind the two, if they are different pages with the same contents, as far as can be told while
     /// guests write them.
@@ -74,11 +89,21 @@ fn is_equal(one: Mfn, other: Mfn) -> bool {
 }
 
 /// A few words of a page in one: equal pages have the same, and few others do. 0 if those words are zeroes.
-fn fingerprint(page: Mfn) -> u64 {
-    const WORDS: u64 = 15;
-    // Neither at the same place in each cache line, nor at the beginning of anything.
-    let word = |index: u64| DirectMemory.read_u64(MachineAddr::new(page.addr().raw() + index * (256 + 8)));
-    (0..WORDS).map(word).fold(0, |sum: u64, word| (sum.rotate_left(23) ^ word).wrapping_mul(0x9e37_79b9_7f4a_7c15))
+#[must_use]
+pub fn fingerprint(page: Mfn) -> u64 {
+    const WORDS: u64 = 16;
+    // An odd number of words apart: neither at the same place in each cache line, nor the same field of records of any usual
+    // length. (33 words, tried first, are eleven records of a table of relocations, whose type is everywhere the same.)
+    const APART: u64 = 31 * 8;
+    let sum = |begin: u64| {
+        let word = |index: u64| DirectMemory.read_u64(MachineAddr::new(page.addr().raw() + begin + index * APART));
+        (0..WORDS).map(word).fold(0, |sum: u64, word| (sum.rotate_left(23) ^ word).wrapping_mul(0x9e37_79b9_7f4a_7c15))
+    };
+    match sum(0) {
+        // A page that is nearly empty may have something in other places.
+        0 => sum(15 * 8),
+        sum => sum,
+    }
 }
 
 /// Is the page all zeroes?
@@ -154,20 +179,35 @@ impl GuestRam {
         merged
     }
 
-    /// Calls `see` with the fingerprints of pages from `first` on that are this VM's own.
-    pub fn fingerprints(&self, first: Gfn, pages: u64, mut see: impl FnMut(Gfn, u64)) {
+    /// Calls `see` with those of `pages` pages from `first` on that are this VM's own, and their machine pages.
+    fn own_pages(&self, first: Gfn, pages: u64, mut see: impl FnMut(Gfn, Mfn)) {
         let inner = self.inner.lock();
         for gfn in (first.raw()..first.raw().saturating_add(pages)).map(Gfn::new) {
             if let Some((page, false)) = inner.single_page(gfn) {
-                see(gfn, fingerprint(page));
+                see(gfn, page);
             }
         }
     }
 
-    /// The fingerprint of the page behind `gfn`, 0 if there is none.
+    /// The same with their fingerprints.
+    pub fn fingerprints(&self, first: Gfn, pages: u64, mut see: impl FnMut(Gfn, Mfn, u64)) {
+        self.own_pages(first, pages, |gfn, page| see(gfn, page, fingerprint(page)));
+    }
+
+    /// Calls `see` with the machine pages behind `pages` pages from `first` on, as far as they can be merged.
+    pub fn machine_pages(&self, first: Gfn, pages: u64, mut see: impl FnMut(Mfn)) {
+        let inner = self.inner.lock();
+        for gfn in (first.raw()..first.raw().saturating_add(pages)).map(Gfn::new) {
+            if let Some((page, _)) = inner.single_page(gfn) {
+                see(page);
+            }
+        }
+    }
+
+    /// May it have pages in common with others?
     #[must_use]
-    pub fn fingerprint(&self, gfn: Gfn) -> u64 {
-        self.page_of(gfn).map_or(0, fingerprint)
+    pub const fn may_share(&self) -> bool {
+        self.may_share
     }
 
     /// Waits, without the lock, until no hart relies on leaves as they were before; frees `dying` then.

@@ -38,12 +38,13 @@ impl NetPort {
     /// Others may have the pages among these soon: all but headers. A page may be sent in two parts, each in its frame.
     fn note_pages(&self, segments: &[GuestSegment]) {
         const LONGEST_HEADER: u32 = 128;
-        let mut sender = None;
+        if !machine::merging::is_looking() || segments.iter().all(|segment| segment.len <= LONGEST_HEADER) {
+            return;
+        }
+        let Some(vm) = self.sender.as_ref().and_then(Weak::upgrade) else { return };
         for segment in segments.iter().filter(|segment| segment.len > LONGEST_HEADER) {
-            let Some(weak) = &self.sender else { return };
-            let Some(vm) = sender.get_or_insert_with(|| weak.upgrade().map(|vm| vm.id)) else { return };
             let pages = (segment.addr.page_offset() + u64::from(segment.len)).div_ceil(BASE_PAGE);
-            machine::merging::sent(*vm, segment.addr.gfn(), pages);
+            machine::merging::sent(&vm, segment.addr.gfn(), pages);
         }
     }
 }
