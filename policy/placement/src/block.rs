@@ -27,14 +27,14 @@ pub struct BlockFacts {
     pub may_retry: bool,
 }
 
-/// Some of a block's pages are used by one node each, others by several: so many thousandths of those that are used at all, or more.
+/// Many of a block's pages: so many thousandths of those that are used at all, or more.
 const UNEVEN_PERMILLE: u32 = 125;
 
-/// Are a block's pages of two kinds, so many used by one node alone, so many by several?
+/// Are many of a block's pages used by one node alone, if so many are and so many are used by several? Few misses may be on them: who
+/// uses the others may use those much more.
 #[must_use]
 pub const fn is_uneven(alone: u32, several: u32) -> bool {
-    let enough = (alone + several) * UNEVEN_PERMILLE / 1000;
-    alone > enough && several > enough
+    alone > (alone + several) * UNEVEN_PERMILLE / 1000
 }
 
 /// What is known of a block's pages.
@@ -42,7 +42,7 @@ pub const fn is_uneven(alone: u32, several: u32) -> bool {
 pub struct Parts {
     /// Of all misses on them, thousandths on those that one node uses alone, and not the block's.
     pub alone_permille: u32,
-    /// Are some of its pages used by one node each and some by several, at this look as at the last one?
+    /// Are many of its pages used by one node each, at this look as at the last one ([`is_uneven`])?
     pub is_uneven: bool,
     /// Whether any of them was written since the last look.
     pub writes: Writes,
@@ -135,7 +135,7 @@ fn among_several(facts: &BlockFacts, switches: Switches, thresholds: &Thresholds
         return BlockProposal::Split;
     }
     match parts.writes {
-        // Single pages would not be anywhere better either, unless some are written and others read.
+        // Single pages would not be anywhere better either.
         Writes::Seen if !parts.is_uneven => BlockProposal::Leave(Reason::WriteShared),
         Writes::None if switches.replicate => {
             let readers = facts.misses.iter().enumerate().filter(|(_, misses)| is_worth_a_copy(**misses, thresholds));
@@ -214,9 +214,9 @@ mod tests {
     }
 
     #[test]
-    fn pages_of_two_kinds_are_uneven() {
-        assert!(is_uneven(64, 256) && is_uneven(256, 64) && is_uneven(1, 1));
-        assert!(!is_uneven(30, 256) && !is_uneven(512, 0) && !is_uneven(0, 512) && !is_uneven(0, 0));
+    fn many_pages_with_one_user_are_uneven() {
+        assert!(is_uneven(65, 447) && is_uneven(500, 12) && is_uneven(1, 1));
+        assert!(!is_uneven(64, 448) && !is_uneven(0, 512) && !is_uneven(0, 0));
     }
 
     #[test]
@@ -231,7 +231,7 @@ mod tests {
         assert_eq!(ask(&mixed(1000, Writes::Seen)), BlockProposal::Split);
         let uneven = Parts { alone_permille: 0, is_uneven: true, writes: Writes::Seen };
         let uneven = BlockFacts { parts: Some(uneven), ..mixed(0, Writes::Seen) };
-        assert_eq!(ask(&uneven), BlockProposal::Split, "some pages are written, others perhaps not");
+        assert_eq!(ask(&uneven), BlockProposal::Split, "some pages would be better off elsewhere");
         assert_eq!(ask(&mixed(0, Writes::Unknown)), BlockProposal::Split, "single pages will be watched");
         let few = BlockFacts { misses: [500, 500, 0, 0, 0, 0, 0, 0], ..mixed(0, Writes::None) };
         assert_eq!(ask(&few), BlockProposal::Split, "not worth all of it");

@@ -38,7 +38,7 @@ pub struct Block {
     hot: u32,
     /// Did the look before say that its pages have different users?
     was_mixed: bool,
-    /// Were its pages of two kinds then?
+    /// Had many of its pages one user each then?
     was_uneven: bool,
     /// Are writes noticed since then?
     is_watched: bool,
