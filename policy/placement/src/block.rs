@@ -2,7 +2,7 @@
 
 use addr::NodeId;
 
-use crate::{History, Misses, NODES, Reason, Switches, Thresholds, Writes};
+use crate::{History, Misses, NODES, Reason, Switches, Thresholds, Writes, sole_user};
 
 /// What is known of a block, one page of which is hot.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -27,23 +27,54 @@ pub struct BlockFacts {
     pub may_retry: bool,
 }
 
-/// Many of a block's pages: so many thousandths of those that are used at all, or more.
-const UNEVEN_PERMILLE: u32 = 125;
+/// Of a block's misses, thousandths on pages that one node uses alone, and not the block's, that make it worth to split.
+const ELSEWHERE_PERMILLE: u64 = 250;
+/// Of its pages that are used at all, thousandths that one node uses alone. Few misses may be on these: who uses the others may use those
+/// much more.
+const ALONE_PERMILLE: u32 = 125;
 
-/// Are many of a block's pages used by one node alone, if so many are and so many are used by several? Few misses may be on them: who
-/// uses the others may use those much more.
-#[must_use]
-pub const fn is_uneven(alone: u32, several: u32) -> bool {
-    alone > (alone + several) * UNEVEN_PERMILLE / 1000
+/// Who uses a block's pages in an interval.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Uses {
+    /// Misses on all of them.
+    pub misses: u64,
+    /// Those on pages that one node uses alone, and not the block's.
+    pub elsewhere: u64,
+    /// Pages that one node uses alone.
+    pub alone: u32,
+    /// Pages that several use.
+    pub several: u32,
+}
+
+impl Uses {
+    /// One more page of a block on `home`, with these misses.
+    pub fn add(&mut self, misses: &Misses, home: NodeId, thresholds: &Thresholds) {
+        let all = misses.iter().map(|misses| u64::from(*misses)).sum::<u64>();
+        self.misses += all;
+        match sole_user(misses, thresholds) {
+            Some((node, misses)) => {
+                self.alone += 1;
+                self.elsewhere += if node == home { 0 } else { u64::from(misses) };
+            }
+            None => self.several += u32::from(all > 0),
+        }
+    }
+
+    /// Would many pages find a place of their own?
+    #[must_use]
+    pub const fn is_divided(&self) -> bool {
+        self.elsewhere > self.misses * ELSEWHERE_PERMILLE / 1000
+            || self.alone > (self.alone + self.several) * ALONE_PERMILLE / 1000
+    }
 }
 
 /// What is known of a block's pages.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Parts {
-    /// Of all misses on them, thousandths on those that one node uses alone, and not the block's.
-    pub alone_permille: u32,
-    /// Are many of its pages used by one node each, at this look as at the last one ([`is_uneven`])?
-    pub is_uneven: bool,
+    /// Would many pages find a place of their own ([`Uses::is_divided`])?
+    pub is_divided: bool,
+    /// Was that so at the end of the interval before? For a moment it is between two phases of a guest, too.
+    pub was_divided: bool,
     /// Whether any of them was written since the last look.
     pub writes: Writes,
 }
@@ -118,9 +149,6 @@ pub fn decide_block(facts: &BlockFacts, now: u16, switches: Switches, thresholds
     BlockProposal::Migrate { to: NodeId(user as u8) }
 }
 
-/// Of a block's misses, thousandths on pages with users of their own that make it worth to split.
-const MANY_PERMILLE: u32 = 250;
-
 /// Are these a node's misses on a block that nobody writes, in an interval or less, worth a copy of it? The copy stays, so it may
 /// pay for itself later than a move.
 #[must_use]
@@ -131,21 +159,21 @@ pub const fn is_worth_a_copy(misses: u32, thresholds: &Thresholds) -> bool {
 /// A block that several nodes use.
 fn among_several(facts: &BlockFacts, switches: Switches, thresholds: &Thresholds) -> BlockProposal {
     let Some(parts) = facts.parts else { return BlockProposal::Split };
-    if parts.alone_permille >= MANY_PERMILLE {
-        return BlockProposal::Split;
+    if parts.writes == Writes::None && !parts.is_divided && switches.replicate {
+        let readers = facts.misses.iter().enumerate().filter(|(_, misses)| is_worth_a_copy(**misses, thresholds));
+        let readers = readers.filter(|(node, _)| *node != facts.home.index());
+        let nodes = readers.fold(0, |nodes, (node, _)| nodes | 1 << node);
+        if nodes != 0 {
+            return BlockProposal::Replicate { nodes };
+        }
     }
     match parts.writes {
+        _ if !facts.is_over => BlockProposal::Wait,
         // Single pages would not be anywhere better either.
-        Writes::Seen if !parts.is_uneven => BlockProposal::Leave(Reason::WriteShared),
-        Writes::None if switches.replicate => {
-            let readers = facts.misses.iter().enumerate().filter(|(_, misses)| is_worth_a_copy(**misses, thresholds));
-            let readers = readers.filter(|(node, _)| *node != facts.home.index());
-            match readers.fold(0, |nodes, (node, _)| nodes | 1 << node) {
-                0 => BlockProposal::Split,
-                nodes => BlockProposal::Replicate { nodes },
-            }
-        }
-        Writes::None | Writes::Seen | Writes::Unknown => BlockProposal::Split,
+        Writes::Seen if !parts.is_divided => BlockProposal::Leave(Reason::WriteShared),
+        Writes::None if !parts.is_divided => BlockProposal::Split,
+        _ if parts.is_divided && parts.was_divided => BlockProposal::Split,
+        _ => BlockProposal::LookAgain,
     }
 }
 
@@ -214,29 +242,49 @@ mod tests {
     }
 
     #[test]
-    fn many_pages_with_one_user_are_uneven() {
-        assert!(is_uneven(65, 447) && is_uneven(500, 12) && is_uneven(1, 1));
-        assert!(!is_uneven(64, 448) && !is_uneven(0, 512) && !is_uneven(0, 0));
+    fn pages_with_users_of_their_own_divide_a_block() {
+        let uses = |pages: &[(u32, [u32; 2])]| {
+            let mut uses = Uses::default();
+            for (count, [home, other]) in pages {
+                let misses = facts(&[*home, *other]).misses;
+                (0..*count).for_each(|_| uses.add(&misses, NodeId(0), &T));
+            }
+            uses
+        };
+        assert_eq!(
+            uses(&[(2, [5, 5]), (3, [0, 9]), (1, [7, 0])]),
+            Uses { misses: 54, elsewhere: 27, alone: 4, several: 2 }
+        );
+        assert!(uses(&[(450, [10, 10]), (62, [0, 60])]).is_divided(), "by misses");
+        assert!(uses(&[(447, [100, 100]), (65, [1, 0])]).is_divided(), "by pages");
+        assert!(!uses(&[(448, [100, 100]), (64, [0, 1])]).is_divided());
+        assert!(!uses(&[(9, [0, 0])]).is_divided() && !Uses::default().is_divided());
     }
 
     #[test]
     fn a_block_of_several_goes_by_its_parts() {
-        let mixed = |alone_permille, writes| {
-            let parts = Some(Parts { alone_permille, is_uneven: false, writes });
-            BlockFacts { was_mixed: true, parts, ..facts(&[3000, 3000, 512, 511]) }
+        let mixed = |is_over, [was_divided, is_divided]: [bool; 2], writes| {
+            let parts = Some(Parts { is_divided, was_divided, writes });
+            ask(&BlockFacts { was_mixed: true, is_over, parts, ..facts(&[3000, 3000, 512, 511]) })
         };
-        assert_eq!(ask(&mixed(249, Writes::None)), BlockProposal::Replicate { nodes: 0b110 });
-        assert_eq!(ask(&mixed(250, Writes::None)), BlockProposal::Split, "its pages have users of their own");
-        assert_eq!(ask(&mixed(0, Writes::Seen)), BlockProposal::Leave(Reason::WriteShared));
-        assert_eq!(ask(&mixed(1000, Writes::Seen)), BlockProposal::Split);
-        let uneven = Parts { alone_permille: 0, is_uneven: true, writes: Writes::Seen };
-        let uneven = BlockFacts { parts: Some(uneven), ..mixed(0, Writes::Seen) };
-        assert_eq!(ask(&uneven), BlockProposal::Split, "some pages would be better off elsewhere");
-        assert_eq!(ask(&mixed(0, Writes::Unknown)), BlockProposal::Split, "single pages will be watched");
-        let few = BlockFacts { misses: [500, 500, 0, 0, 0, 0, 0, 0], ..mixed(0, Writes::None) };
+        let (whole, new, divided) = ([false; 2], [false, true], [true; 2]);
+        let copies = BlockProposal::Replicate { nodes: 0b110 };
+        assert_eq!([mixed(false, whole, Writes::None), mixed(true, whole, Writes::None)], [copies; 2]);
+        assert_eq!(mixed(true, [true, false], Writes::None), copies);
+        let written = BlockProposal::Leave(Reason::WriteShared);
+        assert_eq!([mixed(true, whole, Writes::Seen), mixed(true, [true, false], Writes::Seen)], [written; 2]);
+        for writes in [Writes::None, Writes::Seen, Writes::Unknown] {
+            assert_eq!(mixed(true, divided, writes), BlockProposal::Split, "{writes:?}");
+            assert_eq!(mixed(true, new, writes), BlockProposal::LookAgain, "{writes:?}: it may be between two phases");
+            assert_eq!(mixed(false, divided, writes), BlockProposal::Wait, "{writes:?}");
+        }
+        assert_eq!(mixed(true, whole, Writes::Unknown), BlockProposal::LookAgain, "it could not be watched");
+        let parts = Some(Parts { is_divided: false, was_divided: false, writes: Writes::None });
+        let few = BlockFacts { was_mixed: true, parts, ..facts(&[500, 500]) };
         assert_eq!(ask(&few), BlockProposal::Split, "not worth all of it");
         let only_migrate = Switches { migrate: true, replicate: false };
-        assert_eq!(decide_block(&mixed(0, Writes::None), 0, only_migrate, &T), BlockProposal::Split);
+        let many = BlockFacts { misses: [5000; NODES], ..few };
+        assert_eq!(decide_block(&many, 0, only_migrate, &T), BlockProposal::Split);
     }
 
     #[test]

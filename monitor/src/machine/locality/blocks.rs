@@ -12,7 +12,7 @@ use addr::{Gfn, Mfn, NodeId, PAGES_PER_LARGE, PageSize, VmId};
 use alloc::sync::Arc;
 use control::{EventKind, PlacementAction, PlacementReason};
 use machine_io::MissCounters;
-use placement::{BlockFacts, BlockProposal, Misses, NODES, Parts, Reason, Writes, decide_block, is_uneven, sole_user};
+use placement::{BlockFacts, BlockProposal, Misses, NODES, Parts, Reason, Uses, Writes, decide_block};
 use tlb::CpuSet;
 
 /// Blocks that are judged at a look, and those that are noted: each asks for the misses of 512 pages, some ten thousand instructions.
@@ -38,30 +38,12 @@ pub struct Block {
     hot: u32,
     /// Did the look before say that its pages have different users?
     was_mixed: bool,
-    /// Had many of its pages one user each then?
-    was_uneven: bool,
+    /// Would many of its pages have found a place of their own at the end of the last interval?
+    was_divided: bool,
     /// Are writes noticed since then?
     is_watched: bool,
     /// Where it goes, once that is decided.
     to: Option<NodeId>,
-}
-
-/// Who uses a block's pages.
-#[derive(Clone, Copy, Debug, Default)]
-struct Uses {
-    /// Misses on all of them.
-    misses: u64,
-    /// Those on pages that one node uses alone, and not the block's.
-    elsewhere: u64,
-    /// Pages that one node uses alone, and that several use.
-    alone: u32,
-    several: u32,
-}
-
-impl Uses {
-    const fn is_uneven(&self) -> bool {
-        is_uneven(self.alone, self.several)
-    }
 }
 
 impl Locality {
@@ -82,7 +64,7 @@ impl Locality {
                 before,
                 hot: 1,
                 was_mixed: false,
-                was_uneven: false,
+                was_divided: false,
                 is_watched: false,
                 to: None,
             });
@@ -101,7 +83,7 @@ impl Locality {
                 before: [0; NODES],
                 hot: 0,
                 was_mixed: false,
-                was_uneven: false,
+                was_divided: false,
                 is_watched: false,
                 to: Some(to),
             });
@@ -170,10 +152,10 @@ impl Locality {
             }
             BlockProposal::Wait => return Some(Block { hot: 0, ..block }),
             BlockProposal::LookAgain => {
-                let (was_mixed, was_uneven) = (true, self.uses(counters, block.page, home).is_uneven());
+                let was_divided = facts.is_over && facts.parts.is_some_and(|parts| parts.is_divided);
                 let is_watched = vm.memory().watch_block_writes(block.gfn);
-                let before = counted;
-                return Some(Block { since: now, before, was_mixed, was_uneven, is_watched, hot: 0, ..block });
+                let (before, was_mixed) = (counted, true);
+                return Some(Block { since: now, before, was_mixed, was_divided, is_watched, hot: 0, ..block });
             }
             BlockProposal::Replicate { nodes } => match vm.memory().begin_block_copies(block.gfn, nodes) {
                 Ok(()) => {}
@@ -202,33 +184,16 @@ impl Locality {
     /// More about a block that several nodes use.
     #[inline(never)]
     fn parts(&self, counters: &MissCounters, vm: &Vm, block: &Block, home: NodeId) -> Parts {
-        let uses = self.uses(counters, block.page, home);
+        let mut uses = Uses::default();
+        for page in block.page.raw()..block.page.raw() + PAGES_PER_LARGE {
+            uses.add(&self.misses_on(counters, Mfn::new(page), 1), home, &THRESHOLDS);
+        }
         let writes = match block.is_watched {
             true if vm.memory().is_unwritten(block.gfn, block.page) => Writes::None,
             true => Writes::Seen,
             false => Writes::Unknown,
         };
-        let alone_permille = (uses.elsewhere * 1000 / uses.misses.max(1)) as u32;
-        Parts { alone_permille, is_uneven: block.was_uneven && uses.is_uneven(), writes }
-    }
-
-    /// Who uses the block's pages in this interval.
-    #[inline(never)]
-    fn uses(&self, counters: &MissCounters, first: Mfn, home: NodeId) -> Uses {
-        let mut uses = Uses::default();
-        for page in first.raw()..first.raw() + PAGES_PER_LARGE {
-            let misses = self.misses_on(counters, Mfn::new(page), 1);
-            let all = misses.iter().map(|misses| u64::from(*misses)).sum::<u64>();
-            uses.misses += all;
-            match sole_user(&misses, &THRESHOLDS) {
-                Some((node, misses)) => {
-                    uses.alone += 1;
-                    uses.elsewhere += if node == home { 0 } else { u64::from(misses) };
-                }
-                None => uses.several += u32::from(all > 0),
-            }
-        }
-        uses
+        Parts { is_divided: uses.is_divided(), was_divided: block.was_divided, writes }
     }
 
     /// For each VM and node the next step of the block that moves there, or else the next block that is to; how many.
