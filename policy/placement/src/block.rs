@@ -47,16 +47,20 @@ pub struct Uses {
 }
 
 impl Uses {
-    /// One more page of a block on `home`, with these misses.
+    /// One more page of a block on `home`, with these misses. If they are few it does not count: the first users of any page seem to
+    /// be alone.
     pub fn add(&mut self, misses: &Misses, home: NodeId, thresholds: &Thresholds) {
         let all = misses.iter().map(|misses| u64::from(*misses)).sum::<u64>();
+        if all < u64::from(thresholds.sharing) {
+            return;
+        }
         self.misses += all;
         match sole_user(misses, thresholds) {
             Some((node, misses)) => {
                 self.alone += 1;
                 self.elsewhere += if node == home { 0 } else { u64::from(misses) };
             }
-            None => self.several += u32::from(all > 0),
+            None => self.several += 1,
         }
     }
 
@@ -252,12 +256,12 @@ mod tests {
             uses
         };
         assert_eq!(
-            uses(&[(2, [5, 5]), (3, [0, 9]), (1, [7, 0])]),
-            Uses { misses: 54, elsewhere: 27, alone: 4, several: 2 }
+            uses(&[(2, [5, 5]), (3, [0, 9]), (1, [8, 0]), (9, [7, 0])]),
+            Uses { misses: 55, elsewhere: 27, alone: 4, several: 2 }
         );
         assert!(uses(&[(450, [10, 10]), (62, [0, 60])]).is_divided(), "by misses");
-        assert!(uses(&[(447, [100, 100]), (65, [1, 0])]).is_divided(), "by pages");
-        assert!(!uses(&[(448, [100, 100]), (64, [0, 1])]).is_divided());
+        assert!(uses(&[(447, [100, 100]), (65, [8, 0])]).is_divided(), "by pages");
+        assert!(!uses(&[(448, [100, 100]), (64, [0, 8])]).is_divided());
         assert!(!uses(&[(9, [0, 0])]).is_divided() && !Uses::default().is_divided());
     }
 
