@@ -71,12 +71,7 @@ impl GuestRam {
         let gfn = gfn.large_base();
         let token = {
             let mut inner = self.inner.lock();
-            let mapping = inner.pmap.lookup(&DirectMemory, gfn).map_err(|why| reason_of(&why))?;
-            let source = match mapping.state {
-                PageState::Private { pins: 1.., .. } => return Err(PlacementReason::Pinned),
-                PageState::Private { mfn, .. } if mapping.size == PageSize::Large => mfn,
-                _ => return Err(PlacementReason::Raced),
-            };
+            let source = inner.own_block(gfn)?;
             if inner.is_moving_block(gfn) || inner.is_copying(gfn) || inner.moving.iter().any(|block| block.to == to) {
                 return Err(PlacementReason::Raced);
             }
@@ -171,6 +166,16 @@ impl GuestRam {
 }
 
 impl Inner {
+    /// The first machine page behind the block at `gfn`, if that is one large page of the VM's own; or why it can go nowhere.
+    pub(super) fn own_block(&self, gfn: Gfn) -> Result<Mfn, PlacementReason> {
+        let mapping = self.pmap.lookup(&DirectMemory, gfn).map_err(|why| reason_of(&why))?;
+        match mapping.state {
+            PageState::Private { pins: 1.., .. } => Err(PlacementReason::Pinned),
+            PageState::Private { mfn, .. } if mapping.size == PageSize::Large => Ok(mfn),
+            _ => Err(PlacementReason::Raced),
+        }
+    }
+
     pub(super) fn is_moving_block(&self, gfn: Gfn) -> bool {
         self.moving.iter().any(|block| block.gfn == gfn.large_base())
     }

@@ -7,7 +7,7 @@
 //! A block of shared pages, as of a kernel that several VMs were started from, is copied in the same steps, for one node at a time and
 //! for all VMs: its pages are held meanwhile, so nobody writes them.
 
-use super::place::{Way, reason_of};
+use super::place::Way;
 use super::spread::has_reserve;
 use super::{GuestRam, Inner};
 use crate::machine::memory::{DirectMemory, frames, nearest};
@@ -100,12 +100,7 @@ impl GuestRam {
         let pool = self.pool(nearest(NodeId(0)));
         let token = {
             let mut inner = self.inner.lock();
-            let mapping = inner.pmap.lookup(&DirectMemory, gfn).map_err(|why| reason_of(&why))?;
-            let source = match mapping.state {
-                PageState::Private { pins: 1.., .. } => return Err(PlacementReason::Pinned),
-                PageState::Private { mfn, .. } if mapping.size == PageSize::Large => mfn,
-                _ => return Err(PlacementReason::Raced),
-            };
+            let source = inner.own_block(gfn)?;
             let is_busy = inner.is_held(gfn) || inner.is_copying(gfn) || inner.copying.len() >= AT_ONCE * NODES;
             if is_busy || !inner.watch_large(&pool, gfn) {
                 return Err(PlacementReason::Raced);
