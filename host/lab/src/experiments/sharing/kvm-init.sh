@@ -1,8 +1,8 @@
 #!/bin/sh
-# First process of the KVM host of experiment `sharing`: starts idle Debian guests all at once, each on a throw-away
-# overlay of the same disk, and says how much memory the host has free when all has settled; then it ends one after the
-# other, and says it again: so a boot, which takes long one level further down, is waited for once. KSM and free page reporting are
-# on, which Debian leaves to the owner. Kernel command line:
+# First process of the KVM host of experiment `sharing`: starts Debian guests all at once, each on a throw-away
+# overlay of the same disk, has each do the line in /guest/work, if there is one, and says how much memory the host has free when all
+# has settled; then it ends one after the other, and says it again: so a boot, which takes long one level further down, is waited for
+# once. KSM and free page reporting are on, which Debian leaves to the owner. Kernel command line:
 #   guests=N memory=MIB     how many guests, and the memory of each
 #   settle=SECONDS          how long guests are left alone after they have come up, before KSM is waited for
 export PATH=/bin HOME=/root LC_ALL=C
@@ -47,7 +47,7 @@ run_guest() {
         -smp 1 -kernel /guest/Image -initrd /guest/initrd \
         -append "console=ttyS0 root=/dev/vda1 rw quiet systemd.hostname=vm-$1 $patience" -serial stdio -monitor none \
         -drive if=none,id=root,file=/dev/vda,format=raw,snapshot=on -device virtio-blk-device,drive=root \
-        -device virtio-balloon-device,free-page-reporting=on -device virtio-rng-device </dev/null 2>&1 | busybox tee "/tmp/console-$1" | sed "s/^/$1: /"
+        -device virtio-balloon-device,free-page-reporting=on -device virtio-rng-device <>"/tmp/keys-$1" 2>&1 | busybox tee "/tmp/console-$1" | sed "s/^/$1: /"
     echo "KVM guest $1 ended"
 }
 # Two scans of everything after the last change: what KSM can find, it has found.
@@ -68,21 +68,37 @@ say_free() {
         "ksm_saved_pages=$(cat $ksm/pages_sharing) zero_pages=$(cat $ksm/ksm_zero_pages 2>/dev/null)"
 }
 say_free 0
-for index in $(seq 1 "$guests"); do
-    run_guest "$index" &
-done
-for index in $(seq 1 "$guests"); do
+# Waits until guest $1 has said $2, which tells that it $3.
+wait_for() {
     tries=0
-    until grep -q "Reached target.*multi-user.target" "/tmp/console-$index" 2>/dev/null; do
+    until grep -q "$2" "/tmp/console-$1" 2>/dev/null; do
         tries=$((tries + 1))
-        if [ $tries -ge 3000 ] || grep -q "Kernel panic" "/tmp/console-$index" 2>/dev/null; then
-            tail -n 20 "/tmp/console-$index"
-            end "failed reason=guest $index does not come up"
+        if [ $tries -ge 6000 ] || grep -q "Kernel panic" "/tmp/console-$1" 2>/dev/null; then
+            tail -n 20 "/tmp/console-$1"
+            end "failed reason=guest $1 does not get where it $3"
         fi
         sleep 1
     done
-    echo "KVM guest $index is up after $(cut -d. -f1 /proc/uptime) s"
+    echo "KVM guest $1 $3 after $(cut -d. -f1 /proc/uptime) s"
+}
+for index in $(seq 1 "$guests"); do
+    mkfifo "/tmp/keys-$index"
+    run_guest "$index" &
 done
+for index in $(seq 1 "$guests"); do
+    wait_for "$index" "Reached target.*multi-user.target" "is up"
+done
+if [ -e /guest/work ]; then
+    # The console's shell: root is logged in there.
+    for index in $(seq 1 "$guests"); do
+        wait_for "$index" "root@vm-$index" "can be told what to do"
+        cat /guest/work >"/tmp/keys-$index"
+    done
+    for index in $(seq 1 "$guests"); do
+        wait_for "$index" "^worked=[0-9]" "has done its work"
+        echo "KVM work guest=$index $(grep "^worked=[0-9]" "/tmp/console-$index")"
+    done
+fi
 sleep "$settle"
 settled
 left=$guests

@@ -3,10 +3,10 @@
 use std::thread;
 use std::time::{Duration, Instant};
 
-use control::{DiskMode, DiskSpec, MachineStats, VmSpec, VmStats};
+use control::{DiskMode, DiskSpec, MachineStats, VmSpec};
 use machine::{Client, GuestAgent};
 
-use super::parts::{self, Parts};
+use super::footprint::{self, Footprint, Look};
 use super::{DISK, INITRD, MIB, VM_MIB};
 use crate::compare::ratio;
 use crate::plan::{Trial, Work};
@@ -16,10 +16,12 @@ use crate::run::Progress;
 use crate::store::{Measured, Value};
 use crate::{LabError, artifacts};
 
+/// The figure of Fig. 7.
+pub const FOOTPRINT: &str = "shared_footprint_8";
 pub const PAGE: u64 = 4096;
 pub const MIB_BYTES: u64 = 1 << 20;
 /// What compiles: bzip2, whose source is in the image. Its own tests are left out: they compile nothing.
-const COMPILE: &str = "cp -r /usr/src/workload /var/tmp/build && cd /var/tmp/build && \
+pub const COMPILE: &str = "rm -rf /var/tmp/build && cp -r /usr/src/workload /var/tmp/build && cd /var/tmp/build && \
                        make CC=gcc CFLAGS='-Wall -O1 -D_FILE_OFFSET_BITS=64' libbz2.a bzip2 bzip2recover >/var/tmp/log 2>&1";
 /// Memory is at rest when it has not shrunk by more than this in [`REST`].
 const AT_REST: u64 = MIB_BYTES;
@@ -33,45 +35,26 @@ pub fn counts(most: u64) -> Vec<u64> {
     std::iter::successors(Some(1), |count| Some(count * 2)).take_while(|count| *count <= most).collect()
 }
 
-/// What a value of `count` VMs is called.
-pub fn name(count: u64, kind: &str) -> String {
-    format!("{kind}_{count}_mib")
-}
-
 /// Guests that compile, a few more at a time.
 ///
 /// # Errors
 /// [`LabError`] if the machine does not run, or a guest does not do its work.
 pub fn compile(trial: &Trial, progress: &Progress) -> Result<Measured, LabError> {
     let (machine, vms) = boot(trial)?;
-    let (mut values, mut started, mut looks) = (Vec::new(), 0, Vec::new());
+    let (mut looks, mut started) = (Vec::new(), 0);
     for count in counts(most(trial)) {
         let upto = usize::try_from(count).unwrap_or(usize::MAX).min(vms.len());
         progress.say(&format!("{count} VMs"));
-        run_all(&machine, &vms[started..upto], COMPILE)?;
+        let more = &vms[started..upto];
+        start_all(&machine, more)?;
+        run_all(machine.client(), more.iter().map(|vm| (vm, COMPILE)))?;
         started = upto;
-        let stats = rest(&machine)?;
-        let look = Footprint::of(&machine, &vms[..upto], &stats)?;
-        let own = vms[..upto].iter().map(|vm| own_parts(&machine, vm)).collect::<Result<Vec<_>, _>>()?;
-        let last = own.last().map_or(0, |parts| parts.kernel_pages() * PAGE);
-        let (common, kernel) = (mib(shareable(&look, &own)), mib(last));
-        progress.say(&format!("{count} VMs: {common:.1} MiB in common, {kernel:.1} MiB the last one's kernel's own"));
-        looks.push((count, look, own));
+        looks.push(Look::take(&machine, &vms[..upto], count.to_string(), progress)?);
     }
-    for (count, look, own) in &looks {
-        values.extend(look.values(*count));
-        values.push(Value::new(&name(*count, "shareable"), mib(shareable(look, own)), MIB, 1));
-    }
-    values.push(match looks.first().zip(looks.last()) {
-        Some(((_, one, own_of_one), (_, all, own))) => {
-            Value::new("shared_footprint_8", ratio(shareable(all, own), shareable(one, own_of_one)), "", 1)
-        }
-        None => Value::missing("shared_footprint_8", "no VM was started"),
-    });
+    let mut values: Vec<_> = looks.iter().flat_map(Look::values).collect();
+    values.push(footprint::growth(FOOTPRINT, &looks));
     values.push(mapped_share(&machine.stats()?));
-    if let Some(last) = looks.last().and_then(|(_, _, own)| own.last()) {
-        values.extend(last.values());
-    }
+    values.extend(looks.last().map(Look::values_of_last).unwrap_or_default());
     finish(&machine, values)
 }
 
@@ -84,10 +67,11 @@ pub fn idle(trial: &Trial, progress: &Progress) -> Result<Measured, LabError> {
     let (mut values, mut used) = (Vec::new(), Vec::new());
     for (index, vm) in vms.iter().enumerate() {
         progress.say(&format!("VM {}", index + 1));
-        run_all(&machine, std::slice::from_ref(vm), "systemctl is-system-running --wait || true")?;
+        machine.start(vm)?;
+        shell(machine.client(), vm, "systemctl is-system-running --wait || true")?;
         let stats = rest(&machine)?;
         used.push(in_use(&stats));
-        values.extend(Footprint::of(&machine, &vms[..=index], &stats)?.values(index as u64 + 1));
+        values.extend(Footprint::of(&machine, &vms[..=index], &stats)?.values(&(index + 1).to_string()));
     }
     values.push(match used[..] {
         [.., before, after] => Value::new("extra_vm_mib", mib(after.saturating_sub(before)), MIB, 1),
@@ -96,7 +80,7 @@ pub fn idle(trial: &Trial, progress: &Progress) -> Result<Measured, LabError> {
     finish(&machine, values)
 }
 
-fn most(trial: &Trial) -> u64 {
+pub fn most(trial: &Trial) -> u64 {
     match &trial.work {
         Work::Procedure(procedure) => procedure.count,
         Work::Guest(_) => 1,
@@ -143,12 +127,11 @@ pub fn start_all(machine: &Running, vms: &[VmSpec]) -> Result<(), LabError> {
     vms.iter().try_for_each(|vm| machine.start(vm))
 }
 
-/// Starts VMs, and runs a script in each at the same time.
-fn run_all(machine: &Running, vms: &[VmSpec], script: &str) -> Result<(), LabError> {
-    start_all(machine, vms)?;
-    let client = machine.client();
+/// Runs a script in each of some VMs, at the same time.
+pub fn run_all<'a>(client: &Client, work: impl IntoIterator<Item = (&'a VmSpec, &'a str)>) -> Result<(), LabError> {
     let outcome = thread::scope(|scope| {
-        let running: Vec<_> = vms.iter().map(|vm| scope.spawn(move || shell(client, vm, script))).collect();
+        let running: Vec<_> =
+            work.into_iter().map(|(vm, script)| scope.spawn(move || shell(client, vm, script))).collect();
         let ended =
             running.into_iter().map(|thread| thread.join().unwrap_or_else(|why| std::panic::resume_unwind(why)));
         ended.collect::<Result<Vec<_>, LabError>>()
@@ -190,65 +173,12 @@ pub fn rest(machine: &Running) -> Result<MachineStats, LabError> {
     }
 }
 
-/// Bytes of what VMs can have in common: the disk cache, what was merged, and what of their kernels' code and constants was not.
-fn shareable(look: &Footprint, own: &[Parts]) -> u64 {
-    look.cache + look.merged + own.iter().map(|parts| parts.text * PAGE).sum::<u64>()
-}
-
 fn in_use(stats: &MachineStats) -> u64 {
     stats.nodes.iter().map(|node| node.total_bytes - node.free_bytes).sum()
 }
 
 pub fn mib(bytes: u64) -> f64 {
     ratio(bytes, MIB_BYTES)
-}
-
-/// Memory by kind, in bytes.
-#[derive(Clone, Copy, Debug)]
-struct Footprint {
-    private: u64,
-    /// Guest memory that shared pages stand for.
-    seen_shared: u64,
-    cache: u64,
-    /// Shared by VMs, in no disk's cache: merged pages.
-    merged: u64,
-    overlays: u64,
-    tables: u64,
-}
-
-impl Footprint {
-    fn of(machine: &Running, vms: &[VmSpec], stats: &MachineStats) -> Result<Self, LabError> {
-        let of_vms = vms
-            .iter()
-            .map(|vm| Ok(machine.client().vm_stats(&vm.name)?))
-            .collect::<Result<Vec<VmStats>, LabError>>()?;
-        let memory = || of_vms.iter().flat_map(|vm| &vm.memory);
-        let sum = |of: fn(&control::NodeStats) -> u64| stats.nodes.iter().map(of).sum::<u64>();
-        let overlays = memory().map(|on| on.disk_pages).sum::<u64>() * PAGE;
-        let cache = sum(|node| node.disk_cache_bytes);
-        Ok(Self {
-            private: sum(|node| node.private_bytes),
-            seen_shared: sum(|node| node.sharing_bytes),
-            cache,
-            merged: sum(|node| node.sharable_bytes).saturating_sub(cache + overlays),
-            overlays,
-            tables: memory().map(|on| on.table_pages + on.monitor_pages).sum::<u64>() * PAGE,
-        })
-    }
-
-    fn values(&self, count: u64) -> Vec<Value> {
-        let Self { private, seen_shared, cache, merged, overlays, tables } = *self;
-        let parts = [
-            ("virtual", private + seen_shared),
-            ("machine", private + cache + merged + overlays + tables),
-            ("private", private),
-            ("disk_cache", cache),
-            ("merged", merged),
-            ("modified_blocks", overlays),
-            ("tables", tables),
-        ];
-        parts.map(|(kind, bytes)| Value::new(&name(count, kind), mib(bytes), MIB, 1)).into()
-    }
 }
 
 fn mapped_share(stats: &MachineStats) -> Value {
@@ -261,17 +191,6 @@ fn mapped_share(stats: &MachineStats) -> Value {
     Value::new("mapped_read_share", ratio(mapped, served), "", 1)
 }
 
-/// What a guest has for itself, by part.
-fn own_parts(machine: &Running, vm: &VmSpec) -> Result<Parts, LabError> {
-    let said = shell(machine.client(), vm, parts::SCRIPT)?;
-    let kinds = machine.client().page_map(&vm.name)?;
-    Parts::of(&said, &kinds).ok_or_else(|| LabError::Guest {
-        experiment: format!("sharing: {}", vm.name),
-        reason: format!("{} pages, and of their use it says: {:.200}", kinds.len(), said),
-        console: String::new(),
-    })
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -280,6 +199,5 @@ mod tests {
     fn counts_double() {
         assert_eq!(counts(8), [1, 2, 4, 8]);
         assert_eq!(counts(2), [1, 2]);
-        assert_eq!(name(4, "machine"), "machine_4_mib");
     }
 }

@@ -1,10 +1,16 @@
 //! Experiment `sharing`: what further copies of an operating system cost in memory (Disco, section 5.3 and Fig. 7).
 //!
-//! Debian guests of 256 MiB, all from one kernel and one disk image that each may write to. Trial `vms` compiles in one
-//! after the other and tells at 1, 2, 4 and 8 of them what there would be without sharing, what there is, and of what
-//! kind. Trial `nfs` serves files from one to others. Trial `idle` starts guests with nothing to do and tells what the last one took of the machine's memory when
-//! all had settled (the third: the monitor leaves one alone to itself, and gives its zeroes back when it has company); `idle-kvm` the same of KVM on the same machine, with QEMU, KSM and free page reporting.
+//! Debian guests of 256 MiB, all from one kernel and one disk image that each may write to.
+//!
+//! - Trial `vms` compiles in one after the other and tells at 1, 2, 4 and 8 of them what there would be without sharing, what there is,
+//!   and of what kind.
+//! - `served` is the paper's last configuration: all but the first take compiler, sources and objects from that one, by NFS.
+//! - `compile-kvm` is their peer: the same guests of KVM on such a machine, with QEMU, KSM and free page reporting.
+//! - `nfs` serves files from one guest to others, and tells what of them is there twice.
+//! - `idle` starts guests with nothing to do and tells what the last one took of the machine's memory when all had settled (the
+//!   third: the monitor leaves one alone to itself, and gives its zeroes back when it has company); `idle-kvm` is its peer.
 
+mod footprint;
 mod kvm;
 mod measure;
 mod nfs;
@@ -34,10 +40,16 @@ pub const EXPERIMENT: Experiment = Experiment {
 
 const GOALS: &[Goal] = &[
     Goal::new(
-        "shared_footprint_8",
+        measure::FOOTPRINT,
         "",
         AtMost(1.25),
         "machine memory of kernel text and disk cache with most VMs, over that with one",
+    ),
+    Goal::new(
+        nfs::FOOTPRINT,
+        "",
+        Target::Compare,
+        "the same if all but the first compile over NFS what that one serves",
     ),
     Goal::new("private_mib_per_vm", MIB, AtMost(32.0), "kernel data of a VM of 256 MiB after its workload, all parts"),
     Goal::new("extra_vm_mib", MIB, AtMost(64.0), "machine memory for one more idle Debian VM"),
@@ -53,7 +65,7 @@ const GOALS: &[Goal] = &[
 ];
 
 fn plan(size: Size) -> Plan {
-    let most = size.pick(2, 8);
+    let (most, most_kvm) = (size.pick(2, 8), size.pick(2, 4));
     let trial = |name: &str, count, machine, system, run| Trial {
         name: name.to_owned(),
         work: Work::Procedure(Procedure {
@@ -61,7 +73,9 @@ fn plan(size: Size) -> Plan {
             version: if name == "nfs" { 3 } else { 1 },
             needs: match system {
                 System::Kvm => &[Artifact::Cached("root/root.img"), Artifact::KvmHost],
-                _ if name == "nfs" => &[Artifact::Cached("root/root.img"), Artifact::Cached(nfs::TOOLS)],
+                _ if matches!(name, "nfs" | "served") => {
+                    &[Artifact::Cached("root/root.img"), Artifact::Cached(nfs::TOOLS)]
+                }
                 _ => &[Artifact::Cached("root/root.img"), Artifact::Cached("kernel/Image")],
             },
             run,
@@ -73,8 +87,10 @@ fn plan(size: Size) -> Plan {
     };
     let trials = vec![
         trial("vms", most, MachineSpec::new(2, 2, 2048), System::Mirrorball, measure::compile),
+        trial("served", most, MachineSpec::new(2, 2, 2048), System::Mirrorball, nfs::compile),
         trial("nfs", 3, MachineSpec::new(2, 2, 2048), System::Mirrorball, nfs::serve),
         trial("idle", 3, MachineSpec::new(1, 2, 2048), System::Mirrorball, measure::idle),
+        trial("compile-kvm", most_kvm, MachineSpec::new(1, 2, 4096), System::Kvm, kvm::compile),
         trial("idle-kvm", 2, MachineSpec::new(1, 2, 2048), System::Kvm, kvm::idle),
     ];
     let part = |trial: &str, names: &[&str]| Comparison::Parts {
@@ -83,6 +99,8 @@ fn plan(size: Size) -> Plan {
     };
     let comparisons = vec![
         Comparison::Values { trial: "vms".to_owned() },
+        Comparison::Peer { trial: "compile-kvm".to_owned() },
+        Comparison::Values { trial: "served".to_owned() },
         Comparison::Values { trial: "nfs".to_owned() },
         part("idle", &["extra_vm_mib"]),
         Comparison::Peer { trial: "idle-kvm".to_owned() },
@@ -94,13 +112,15 @@ fn plan(size: Size) -> Plan {
             peer: None,
         },
     ];
-    Plan { trials, comparisons, charts: vec![chart(&measure::counts(most))] }
+    Plan { trials, comparisons, charts: vec![chart(most)] }
 }
 
 /// What Fig. 7 shows: memory as if nothing were shared, and as it is.
-fn chart(counts: &[u64]) -> ChartPlan {
+fn chart(most: u64) -> ChartPlan {
+    let configurations =
+        measure::counts(most).into_iter().map(|count| count.to_string()).chain([format!("{most}_nfs")]);
     let figures: Vec<_> =
-        counts.iter().flat_map(|count| ["virtual", "machine"].map(|kind| measure::name(*count, kind))).collect();
+        configurations.flat_map(|name| ["virtual", "machine"].map(|kind| footprint::name(&name, kind))).collect();
     let content = Content::Figures { figures, y: MIB, logarithmic: false };
     ChartPlan { id: "footprint", title: "Memory of Debian guests: virtual and machine".to_owned(), content }
 }

@@ -1,5 +1,6 @@
-//! A file server and its clients, each in a VM of its own: how much of what went through NFS is in memory twice. Guests say which
-//! pages of the files they have in their page caches, the monitor says of each whether it is shared.
+//! A file server and its clients, each in a VM of its own. [`compile`] is the paper's last configuration: all compile what the first
+//! one serves. [`serve`] tells how much of what went through NFS is in memory twice: guests say which pages of the files they have in
+//! their page caches, the monitor says of each whether it is shared.
 
 use std::thread;
 use std::time::{Duration, Instant};
@@ -7,12 +8,13 @@ use std::time::{Duration, Instant};
 use control::{DEFAULT_MTU, DiskMode, DiskSpec, NetSpec, PageKind, VmSpec};
 use machine::Client;
 
-use super::measure::{MIB_BYTES, PAGE, finish, mib, quick, rest, shell, start_all, vms};
+use super::footprint::{self, Look};
+use super::measure::{COMPILE, MIB_BYTES, PAGE, finish, mib, quick, rest, run_all, shell, start_all, vms};
 use super::resident::{self, Resident};
 use super::{DISK, INITRD};
 use crate::compare::ratio;
 use crate::plan::Trial;
-use crate::rig::{Rig, name as named};
+use crate::rig::{Rig, Running, name as named};
 use crate::run::Progress;
 use crate::store::{Measured, Value};
 use crate::{LabError, artifacts};
@@ -21,6 +23,8 @@ use crate::{LabError, artifacts};
 pub const TOOLS: &str = "loads-nfs/nfs.img";
 const TOOLS_DISK: &str = "nfs";
 const SUBNET: &str = "lan";
+/// What a compile over NFS is judged by.
+pub const FOOTPRINT: &str = "shared_footprint_8_nfs";
 /// What is served: the compiler proper, which every compiling client needs.
 const SERVED: &str = "/usr/libexec/gcc";
 /// Where clients see it.
@@ -30,27 +34,74 @@ const SETTLED: Duration = Duration::from_secs(5);
 /// Looked at once more after this: on a host that is busy with other things a machine does less in five seconds.
 const LATER: Duration = Duration::from_secs(25);
 
+/// The same in a client as the server does it for itself: compiler, headers, sources and objects, all are the server's.
+/// Only device files and `/tmp` are its own.
+const COMPILE_THERE: &str = "set -e; mkdir -p /srv/var/tmp/$(hostname); mount --bind /dev /srv/dev; mount -t tmpfs tmp /srv/tmp; \
+                             mount --bind /srv/var/tmp/$(hostname) /srv/var/tmp; chroot /srv sh -c";
+
+/// The first VM serves its whole disk by NFS and compiles, alone at first, and then with all others, which take everything from it.
+///
+/// # Errors
+/// [`LabError`] if the machine does not run, or a guest does not do its work.
+pub fn compile(trial: &Trial, progress: &Progress) -> Result<Measured, LabError> {
+    let (machine, vms) = boot(trial, "bench-sharing-nfs-compile")?;
+    let Some((server, clients)) = vms.split_first() else {
+        return finish(&machine, vec![Value::missing(FOOTPRINT, "there are no VMs")]);
+    };
+    let alone = std::slice::from_ref(server);
+    start_all(&machine, alone)?;
+    export(machine.client(), server, "/", "rw")?;
+    shell(machine.client(), server, COMPILE)?;
+    let mut looks = vec![Look::take(&machine, alone, "1_nfs".to_owned(), progress)?];
+    start_all(&machine, clients)?;
+    mount(machine.client(), clients, "rw")?;
+    progress.say(&format!("{} VMs compile", vms.len()));
+    let there = format!("{COMPILE_THERE} '{}'", COMPILE.replace('\'', "\""));
+    let of_clients = clients.iter().map(|vm| (vm, there.as_str()));
+    run_all(machine.client(), of_clients.chain([(server, COMPILE)]))?;
+    looks.push(Look::take(&machine, &vms, format!("{}_nfs", vms.len()), progress)?);
+    let mut values: Vec<_> = looks.iter().flat_map(Look::values).collect();
+    values.push(footprint::growth(FOOTPRINT, &looks));
+    finish(&machine, values)
+}
+
+/// The machine, with its VMs made and not started.
+fn boot(trial: &Trial, name: &str) -> Result<(Running, Vec<VmSpec>), LabError> {
+    let rig = quick(Rig::of(name, trial)?).with_debian(INITRD)?.subnet(SUBNET, false)?;
+    let rig = rig.image(DISK, artifacts::cached("root/root.img")?)?;
+    let machine = rig.image(TOOLS_DISK, artifacts::cached(TOOLS)?)?.boot()?;
+    let vms = vms(trial)?.into_iter().map(with_nfs).collect::<Result<Vec<_>, _>>()?;
+    Ok((machine, vms))
+}
+
+/// A VM serves a folder with these rights.
+fn export(client: &Client, server: &VmSpec, served: &str, rights: &str) -> Result<(), LabError> {
+    shell(client, server, &format!("{} && /mnt/nfs serve {served} {rights}", attach(1))).map(drop)
+}
+
+/// What the first VM serves is there in others with these rights.
+fn mount(client: &Client, clients: &[VmSpec], rights: &str) -> Result<(), LabError> {
+    let mount = |number| format!("{} && /mnt/nfs mount 10.9.0.1 {MOUNTED} {rights}", attach(number));
+    clients.iter().zip(2..).try_for_each(|(vm, number)| shell(client, vm, &mount(number)).map(drop))
+}
+
+fn attach(number: u64) -> String {
+    format!("mount -o ro /dev/vdb /mnt && /mnt/nfs attach 10.9.0.{number}/24")
+}
+
 /// The first VM serves by NFS what it has on its disk; the others read all of it, one after the other.
 ///
 /// # Errors
 /// [`LabError`] if the machine does not run, or a guest cannot serve or read.
 pub fn serve(trial: &Trial, progress: &Progress) -> Result<Measured, LabError> {
-    let rig = quick(Rig::of("bench-sharing-nfs", trial)?).with_debian(INITRD)?.subnet(SUBNET, false)?;
-    let rig = rig.image(DISK, artifacts::cached("root/root.img")?)?;
-    let machine = rig.image(TOOLS_DISK, artifacts::cached(TOOLS)?)?.boot()?;
-    let vms = vms(trial)?.into_iter().map(with_nfs).collect::<Result<Vec<_>, _>>()?;
+    let (machine, vms) = boot(trial, "bench-sharing-nfs")?;
     let Some((server, clients)) = vms.split_first() else {
         return finish(&machine, vec![Value::missing("nfs_double_share", "there are no VMs")]);
     };
     start_all(&machine, &vms)?;
     let client = machine.client();
-    for (vm, host) in vms.iter().zip(1..) {
-        shell(client, vm, &attach(host))?;
-    }
-    shell(client, server, &format!("/mnt/nfs serve {SERVED}"))?;
-    for vm in clients {
-        shell(client, vm, &format!("/mnt/nfs mount 10.9.0.1 {MOUNTED}"))?;
-    }
+    export(client, server, SERVED, "ro")?;
+    mount(client, clients, "ro")?;
     // Kernels are merged by then, and what is counted from here on went over the wire.
     rest(&machine)?;
     let (mut served, mut soon, mut later) = (0, [0; 2], [0; 2]);
@@ -85,13 +136,6 @@ fn with_nfs(vm: VmSpec) -> Result<VmSpec, LabError> {
     };
     let net = NetSpec { subnet: named(SUBNET)?, mac: None, mtu: DEFAULT_MTU };
     Ok(VmSpec { disks: vm.disks.into_iter().chain([tools]).collect(), nets: vec![net], ..vm })
-}
-
-fn attach(host: u64) -> String {
-    format!(
-        "set -e; mount -o ro /dev/vdb /mnt; nic=$(ls /sys/class/net | grep -v lo); \
-         ip addr add 10.9.0.{host}/24 dev $nic; ip link set $nic up"
-    )
 }
 
 /// Pages of what was served that a client has in its page cache, and how many of them are in memory twice.

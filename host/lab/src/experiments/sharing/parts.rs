@@ -44,7 +44,8 @@ pub struct Parts {
     /// Pages that the kernel has taken one by one: modules, stacks, buffers, per-hart data.
     other: u64,
     programs: u64,
-    page_cache: u64,
+    /// Pages of files.
+    pub page_cache: u64,
     free: u64,
 }
 
