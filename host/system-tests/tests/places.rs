@@ -244,13 +244,23 @@ fn pattern() -> Vec<u8> {
 
 const SHARED_BYTES: usize = 4 << 20;
 
-/// Pages of the disk cache that VMs of two nodes have get copies, for all VMs of the other node, which keep nobody's page.
 #[test]
 fn shared_pages_have_copies_on_each_node() {
+    share_on_two_nodes(PlacementBy::Misses, TURNS);
+}
+
+#[test]
+fn samples_find_shared_pages_too() {
+    share_on_two_nodes(PlacementBy::Samples, 3 * TURNS);
+}
+
+/// Pages of the disk cache that VMs of two nodes have get copies, for all VMs of the other node, which keep nobody's page.
+fn share_on_two_nodes(by: PlacementBy, turns: u64) {
     let dir = ok(tempfile::tempdir());
     let path = dir.path().join("pattern.img");
     ok(std::fs::write(&path, pattern()));
     let rig = ok(ok(ok(Rig::new("spread", 1, 256)).node(1, 256).with_probe()).image("pattern", path));
+    let rig = rig.options(|options| options.placement_by = by);
     let machine = ok(rig.hardware(|hardware| hardware.model = Some(ModelPlan::new(Preset::Flash))).boot());
     let vm = |name: &str, turns: u64| {
         let disk = DiskSpec {
@@ -273,7 +283,7 @@ fn shared_pages_have_copies_on_each_node() {
     ok(machine.wait_text(&first.name, "FIGURE shared_first"));
     assert_eq!(copies(), 0, "it is alone");
 
-    let second = ok(machine.run(&vm("second", TURNS)));
+    let second = ok(machine.run(&vm("second", turns)));
     assert_eq!(figure(&second, "places_wrong"), 0, "{}", second.console);
     assert!(figure(&second, "shared_last") * 10 < figure(&second, "shared_first") * 7, "{}", second.console);
     let placed = second.stats.placement;

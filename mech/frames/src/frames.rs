@@ -190,6 +190,12 @@ impl Frames {
         Some(if is_zero { frame.known_zero() } else { frame.zero(memory) })
     }
 
+    /// A large block, of those zeroed ahead if there are any; else the caller has to zero it, without anybody's lock.
+    pub(crate) fn alloc_large(&self, node: NodeId, to: PageUse) -> Option<Result<Frame<Clean>, Frame<Dirty>>> {
+        let (frame, is_zero) = self.take(node, MAX_ORDER, to, true)?;
+        Some(if is_zero { Ok(frame.known_zero()) } else { Err(frame) })
+    }
+
     /// Gives a frame back that no table and no TLB can name.
     ///
     /// # Panics

@@ -32,6 +32,13 @@ impl<M: MachineMemory> Pool<'_, M> {
         self.zeroed(order, PageUse::Private { vm: self.vm, gfn, spu: self.spu })
     }
 
+    /// 2 MiB to back the block of `gfn`: zeroed ahead, or, as the error, for the caller to zero, which takes long.
+    #[must_use]
+    pub fn guest_block(&self, gfn: Gfn) -> Option<Result<Frame<Clean>, Frame<Dirty>>> {
+        let to = PageUse::Private { vm: self.vm, gfn: gfn.large_base(), spu: self.spu };
+        self.nodes.iter().find_map(|&node| self.frames.alloc_large(node, to))
+    }
+
     /// A page to back `gfn` of the VM with contents from elsewhere.
     #[must_use]
     pub fn page_to_fill(&self, gfn: Gfn) -> Option<Frame<Dirty>> {

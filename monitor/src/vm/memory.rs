@@ -92,6 +92,8 @@ struct Inner {
     watched_writes: u64,
     /// The shootdown of the last page that is watched: copies are not made before it has ended.
     last_watched: TlbGeneration,
+    /// Blocks that harts are zeroing at this moment for guests that touched them.
+    zeroing: Vec<Gfn>,
     /// Pages that a hart is moving at this moment: whoever wants to write one tries again until it is there.
     held: Vec<Gfn>,
     /// Blocks on their way to other nodes, one to each at most.
@@ -180,6 +182,7 @@ impl GuestRam {
                 last_replaced: TlbGeneration::NONE,
                 watched_writes: 0,
                 last_watched: TlbGeneration::NONE,
+                zeroing: Vec::new(),
                 held: Vec::new(),
                 moving: Vec::new(),
                 copying: Vec::new(),

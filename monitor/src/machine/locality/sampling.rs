@@ -9,7 +9,9 @@
 use super::{
     BUSY_HZ, Guests, IDLE_HZ, Locality,
     batches::{Batches, Kind},
-    is_unsettled, stays, told,
+    is_unsettled,
+    spread::{SWEPT, SWEPT_IDLE, facts_of},
+    stays, told,
 };
 use crate::{
     machine::{capabilities, description, memory},
@@ -22,6 +24,7 @@ use crate::{
 use addr::{BASE_PAGE, Gfn, NodeId, PAGES_PER_LARGE, PageSize, VmId};
 use alloc::{sync::Arc, vec::Vec};
 use control::{EventKind, PlacementAction, PlacementReason};
+use frames::PageState;
 use machine_io::MissCounters;
 use placement::{
     BlockFacts, BlockProposal, LOOKS, PageFacts, Proposal, Sample, Samples, Switches, Thresholds, Writes, decide,
@@ -105,10 +108,12 @@ impl Sampling {
 impl Locality {
     /// One look: how many there should be per second from now on.
     pub(super) fn look_at_samples(&mut self, counters: Option<&mut MissCounters>, now: u64) -> u64 {
+        memory::frames().sweep_spread(SWEPT);
         let guests = Guests::now();
         self.sampling.follow(&guests);
         if guests.0.is_empty() {
             self.forget();
+            memory::frames().sweep_spread(SWEPT_IDLE);
             return IDLE_HZ;
         }
         self.tell_news(&guests);
@@ -152,6 +157,12 @@ impl Locality {
         let mut to_examine = None;
         for sample in round {
             let Some(row) = memory::frames().map().glance(sample.page) else { continue };
+            if row.state == PageState::Shared {
+                let is_unsettled = is_unsettled(vm, now, ROUNDS_HZ);
+                let facts = PageFacts { is_unsettled, ..facts_of(row.node, row.node, sample.seen) };
+                self.judge_sampled_sharer(vm, switches, sample, &facts, &THRESHOLDS);
+                continue;
+            }
             let Some(found) = vm.memory().locate(sample.gfn, sample.page, &row) else { continue };
             let home = row.node;
             if found.size != sample.size {

@@ -2,14 +2,19 @@
 
 use super::{Guests, INTERVAL_HZ, Kind, Locality, THRESHOLDS, budget, is_unsettled, stays, told};
 use crate::{
-    machine::memory::{DirectMemory, frames},
+    machine::{
+        description,
+        memory::{DirectMemory, frames},
+    },
     vm::Vm,
 };
 use addr::{Gfn, Mfn, NodeId, PAGES_PER_LARGE, VmId};
 use arrayvec::ArrayVec;
 use frames::PageOwner;
 use machine_io::MissCounters;
-use placement::{Backing, History, PageFacts, Proposal, Switches, Writes, decide, is_worth_a_copy};
+use placement::{
+    Backing, History, Misses, PageFacts, Proposal, Sample, Switches, Thresholds, Writes, decide, is_worth_a_copy,
+};
 
 /// Guest pages with the same page that are asked about at once: others come to the copy by their faults, or are hot again.
 const OWNERS: usize = 16;
@@ -39,18 +44,7 @@ impl Locality {
         frames().for_some_owners(&DirectMemory, page, OWNERS, |owner| owners.push(owner));
         let Some(home) = frames().map().node_of(page).filter(|_| !owners.is_empty()) else { return };
         self.known.note(page, by, self.tick);
-        let facts = PageFacts {
-            by,
-            home,
-            misses: self.misses_on(counters, page, 1),
-            backing: Backing::Shared,
-            writes: Writes::None,
-            // Devices read it, if anything.
-            is_pinned: false,
-            is_unsettled: false,
-            history: History::default(),
-            may_retry: false,
-        };
+        let facts = facts_of(home, by, self.misses_on(counters, page, 1));
         for owner in owners {
             if let Some((vm, switches)) = guests.find(owner.vm)
                 && let Some(backing) = vm.memory().shared_leaf(owner.gfn, page, by)
@@ -62,7 +56,7 @@ impl Locality {
                     Backing::SharedBlock if switches.replicate => {
                         self.note_shared_block(counters, vm, owner.gfn, page, by)
                     }
-                    _ => self.judge_sharer(vm, *switches, owner.gfn, &facts),
+                    _ => _ = self.judge_sharer(vm, *switches, owner.gfn, &facts, &THRESHOLDS),
                 }
             }
         }
@@ -91,8 +85,16 @@ impl Locality {
         }
     }
 
-    fn judge_sharer(&mut self, vm: &Vm, switches: Switches, gfn: Gfn, facts: &PageFacts) {
-        match decide(facts, self.tick, switches, &THRESHOLDS) {
+    fn judge_sharer(
+        &mut self,
+        vm: &Vm,
+        switches: Switches,
+        gfn: Gfn,
+        facts: &PageFacts,
+        thresholds: &Thresholds,
+    ) -> Proposal {
+        let proposal = decide(facts, self.tick, switches, thresholds);
+        match proposal {
             Proposal::Replicate { on, .. } => {
                 budget(&mut self.budgets, vm, self.tick).spend(1);
                 self.planned.add_one(vm.id, Kind::Spread, on, gfn);
@@ -100,5 +102,44 @@ impl Locality {
             Proposal::Leave(reason) => _ = told(reason).map(|reason| stays(vm, 1, reason)),
             Proposal::Migrate { .. } | Proposal::Watch | Proposal::Collapse(_) => {}
         }
+        proposal
+    }
+
+    /// A page that the VM shares has been sampled: which of the nodes that use it are to have a copy?
+    pub(super) fn judge_sampled_sharer(
+        &mut self,
+        vm: &Vm,
+        switches: Switches,
+        of: &Sample,
+        facts: &PageFacts,
+        thresholds: &Thresholds,
+    ) {
+        for by in description().nodes.ids().filter(|node| *node != facts.home) {
+            // Who has a copy has used that.
+            if frames().spread_on(of.page, by).is_some() || self.known.is_known(of.page, by, self.tick, 0) {
+                continue;
+            }
+            let may_retry = budget(&mut self.budgets, vm, self.tick).allows(self.tick, thresholds);
+            let facts = PageFacts { by, may_retry, ..*facts };
+            if let Proposal::Replicate { .. } = self.judge_sharer(vm, switches, of.gfn, &facts, thresholds) {
+                self.known.note(of.page, by, self.tick);
+            }
+        }
+    }
+}
+
+/// What is known of a page that several have in common, and of no VM that has it.
+pub(super) fn facts_of(home: NodeId, by: NodeId, misses: Misses) -> PageFacts {
+    PageFacts {
+        by,
+        home,
+        misses,
+        backing: Backing::Shared,
+        writes: Writes::None,
+        // Devices read it, if anything.
+        is_pinned: false,
+        is_unsettled: false,
+        history: History::default(),
+        may_retry: false,
     }
 }

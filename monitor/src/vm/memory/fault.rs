@@ -9,6 +9,9 @@ use pmap::{Glance, Mapping, Rights};
 use rv_pte::PteFlags;
 use spin::MutexGuard;
 
+/// How long a vCPU whose block another one zeroes leaves the VM's memory alone.
+const PAUSES: usize = 64;
+
 impl GuestRam {
     /// A vCPU on `node` touched `addr`: makes sure that its node's table has a leaf that allows it.
     ///
@@ -39,12 +42,13 @@ impl GuestRam {
     #[inline(never)]
     fn touch_slowly(
         &self,
-        mut inner: MutexGuard<'_, Inner>,
+        inner: MutexGuard<'_, Inner>,
         pool: &Pool<'_, DirectMemory>,
         gfn: Gfn,
         access: Access,
         node: NodeId,
     ) -> Touch {
+        let mut inner = self.with_block(inner, pool, gfn);
         let Some(mapping) = inner.populated(pool, gfn, self.large_allowed) else { return Touch::OutOfMemory };
         if access == Access::Write && mapping.is_read_only() {
             return self.break_for_guest(inner, pool, gfn, node);
@@ -59,6 +63,43 @@ impl GuestRam {
             Ok(Installed::New) => Touch::Mapped,
             other => self.mend(inner, pool, mapping.gfn, other),
         }
+    }
+
+    /// Gives the block of `gfn` 2 MiB if it has nothing yet and there are 2 MiB. If nobody has zeroed them ahead, it is done without
+    /// the lock, since the VM's other vCPUs are to go on meanwhile (5 ms on FLASH); who wants the same block waits for it.
+    fn with_block<'a>(
+        &'a self,
+        mut inner: MutexGuard<'a, Inner>,
+        pool: &Pool<'_, DirectMemory>,
+        gfn: Gfn,
+    ) -> MutexGuard<'a, Inner> {
+        while self.large_allowed && inner.is_vacant_block(gfn) {
+            if inner.zeroing.contains(&gfn.large_base()) {
+                drop(inner);
+                // Whoever zeroes it waits for nobody.
+                (0..PAUSES).for_each(|_| core::hint::spin_loop());
+                inner = self.inner.lock();
+                continue;
+            }
+            let frame = match pool.guest_block(gfn) {
+                Some(Ok(frame)) => frame,
+                Some(Err(frame)) => {
+                    inner.zeroing.push(gfn.large_base());
+                    drop(inner);
+                    let frame = frame.zero(&DirectMemory);
+                    inner = self.inner.lock();
+                    inner.zeroing.retain(|block| *block != gfn.large_base());
+                    frame
+                }
+                None => break,
+            };
+            // A device may have needed a page of it meanwhile.
+            if let Err(refused) = inner.pmap.populate_large(pool.frames, gfn, frame) {
+                frames().free(refused.frame);
+                break;
+            }
+        }
+        inner
     }
 
     /// What an installation that is not simply done asks for. Tables are caches: what contradicts the pmap goes, and the
@@ -124,6 +165,12 @@ impl GuestRam {
 }
 
 impl Inner {
+    /// Has the guest's whole block of 2 MiB nothing behind it?
+    fn is_vacant_block(&self, gfn: Gfn) -> bool {
+        let mapping = self.pmap.lookup(&DirectMemory, gfn);
+        mapping.is_ok_and(|mapping| mapping.is_absent() && mapping.size == PageSize::Large)
+    }
+
     /// What backs `gfn`, after populating it on the first of `pool.nodes` that has memory.
     #[inline(never)]
     pub(super) fn populated(

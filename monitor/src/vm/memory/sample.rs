@@ -70,13 +70,20 @@ impl Inner {
             PageSize::Base => gfn,
             PageSize::Large => gfn.large_base(),
         };
+        let rest_of_block = Found::Nothing { pages: PAGES_PER_LARGE - gfn.index_in_large() as u64 };
         match sampled_page(&mapping).filter(|_| !self.is_held(gfn)) {
+            // To take such a leaf away would cost a fault for each page of the block.
+            Some(_) if mapping.size == PageSize::Base && self.is_under_large_leaf(gfn) => rest_of_block,
             Some(page) => Found::Page { gfn: first, page, size: mapping.size },
-            None if mapping.size == PageSize::Large => {
-                Found::Nothing { pages: PAGES_PER_LARGE - gfn.index_in_large() as u64 }
-            }
+            None if mapping.size == PageSize::Large => rest_of_block,
             None => Found::Nothing { pages: 1 },
         }
+    }
+
+    /// Does one leaf stand for a block that the pmap knows as single pages, as it may for shared ones?
+    fn is_under_large_leaf(&self, gfn: Gfn) -> bool {
+        let leaves = self.tables.iter().filter_map(|table| table.lookup(&DirectMemory, gfn));
+        leaves.into_iter().any(|leaf| leaf.size == PageSize::Large)
     }
 }
 
@@ -84,7 +91,7 @@ impl Inner {
 fn sampled_page(mapping: &Mapping) -> Option<Mfn> {
     match mapping.state {
         PageState::Private { mfn, pins: 0, .. } => Some(mfn),
-        PageState::Replicated { .. } => mapping.state.mfn(),
+        PageState::Replicated { .. } | PageState::Shared { .. } => mapping.state.mfn(),
         _ => None,
     }
 }
