@@ -2,8 +2,9 @@
 # First process of the KVM host of experiment `sharing`: starts Debian guests all at once, each on a throw-away
 # overlay of the same disk, has each do the line in /guest/work, if there is one, and says how much memory the host has free when all
 # has settled; then it ends one after the other, and says it again: so a boot, which takes long one level further down, is waited for
-# once. KSM and free page reporting are on, which Debian leaves to the owner. Kernel command line:
+# once. KSM is on, which Debian leaves to the owner. Kernel command line:
 #   guests=N memory=MIB     how many guests, and the memory of each
+#   reporting=on|off        whether guests tell QEMU which pages are free, and these are given back (on)
 #   settle=SECONDS          how long guests are left alone after they have come up, before KSM is waited for
 export PATH=/bin HOME=/root LC_ALL=C
 mount -t proc proc /proc
@@ -12,7 +13,7 @@ mount -t devtmpfs devtmpfs /dev
 mkdir -p /dev/shm /tmp /run /unpacked
 mount -t tmpfs -o mode=1777 shm /dev/shm
 mount -t tmpfs -o mode=1777 tmp /tmp
-: "${guests:=2}" "${memory:=256}" "${settle:=60}"
+: "${guests:=2}" "${memory:=256}" "${reporting:=on}" "${settle:=60}"
 end() {
     echo "KVM $*"
     poweroff -f
@@ -37,7 +38,7 @@ echo 1000 >$ksm/pages_to_scan
 echo 20 >$ksm/sleep_millisecs
 echo 1 >$ksm/use_zero_pages
 echo "KVM host kernel=$(uname -r) hugepages=$(sed 's/.*\[\(.*\)\].*/\1/' /sys/kernel/mm/transparent_hugepage/enabled)" \
-    "ksm=on reporting=on guests=$guests memory_mib=$memory"
+    "ksm=on reporting=$reporting guests=$guests memory_mib=$memory"
 
 # One level further down a boot takes minutes: the guest's first process is to have more patience than usual, and to say
 # how far it is.
@@ -47,7 +48,7 @@ run_guest() {
         -smp 1 -kernel /guest/Image -initrd /guest/initrd \
         -append "console=ttyS0 root=/dev/vda1 rw quiet systemd.hostname=vm-$1 $patience" -serial stdio -monitor none \
         -drive if=none,id=root,file=/dev/vda,format=raw,snapshot=on -device virtio-blk-device,drive=root \
-        -device virtio-balloon-device,free-page-reporting=on -device virtio-rng-device <>"/tmp/keys-$1" 2>&1 | busybox tee "/tmp/console-$1" | sed "s/^/$1: /"
+        -device virtio-balloon-device,free-page-reporting=$reporting -device virtio-rng-device <>"/tmp/keys-$1" 2>&1 | busybox tee "/tmp/console-$1" | sed "s/^/$1: /"
     echo "KVM guest $1 ended"
 }
 # Two scans of everything after the last change: what KSM can find, it has found.
