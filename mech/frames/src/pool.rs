@@ -96,3 +96,25 @@ impl<M: MachineMemory> Pool<'_, M> {
         nodes.iter().find_map(|&node| self.frames.alloc_zeroed(self.memory, node, order, to))
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::testing::small_machine;
+    use crate::{IdleWork, PageOwner};
+    use addr::Mfn;
+
+    #[test]
+    fn a_block_that_nobody_zeroed_is_said_to_be_dirty() {
+        let (memory, frames) = small_machine(&[4]);
+        let pool = Pool { frames: &frames, memory: &memory, nodes: &[NodeId(0)], vm: VmId(1), spu: SpuId(0) };
+        let gfn = Gfn::new(0x203);
+        let dirty = pool.guest_block(gfn).unwrap().expect_err("nothing was zeroed ahead");
+        assert!(frames.is_private_of(&dirty, PageOwner { vm: VmId(1), gfn: gfn.large_base() }));
+        frames.free(dirty);
+        while frames.idle_step(&memory, NodeId(0), 512) != IdleWork::Nothing {}
+        let clean = pool.guest_block(gfn).unwrap().expect("one is zeroed");
+        assert!((0..512).all(|page| memory.is_zero(Mfn::new(clean.mfn().raw() + page))));
+        frames.free(clean);
+    }
+}

@@ -193,21 +193,6 @@ fn zeroed_pages_are_zero_and_made_ahead() {
 }
 
 #[test]
-fn a_block_that_nobody_zeroed_is_said_to_be_dirty() {
-    let (memory, frames) = small_machine(&[4]);
-    let pool = Pool { frames: &frames, memory: &memory, nodes: &[NodeId(0)], vm: VmId(1), spu: SpuId(0) };
-    let gfn = Gfn::new(0x203);
-    let dirty = pool.guest_block(gfn).unwrap().expect_err("nothing was zeroed ahead");
-    assert!(frames.is_private_of(&dirty, PageOwner { vm: VmId(1), gfn: gfn.large_base() }));
-    frames.free(dirty);
-    while frames.idle_step(&memory, NodeId(0), 512) != IdleWork::Nothing {}
-    let clean = pool.guest_block(gfn).unwrap().expect("one is zeroed");
-    assert!((0..512).all(|page| memory.is_zero(Mfn::new(clean.mfn().raw() + page))));
-    frames.free(clean);
-    assert_counts_agree(&frames);
-}
-
-#[test]
 fn a_half_zeroed_block_is_not_lost() {
     let (memory, frames) = small_machine(&[2]);
     let node = NodeId(0);
