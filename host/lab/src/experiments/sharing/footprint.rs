@@ -78,6 +78,26 @@ pub fn growth(figure: &str, looks: &[Look]) -> Value {
     }
 }
 
+/// What each further VM takes: the figure's name.
+pub const EXTRA: &str = "extra_busy_vm_mib";
+
+/// What each of the VMs behind the first half of them takes, by MiB of the machine's memory with so many VMs.
+pub fn extra(machine: &[(u64, f64)]) -> Option<f64> {
+    let (most, all) = machine.last()?;
+    let (_, half) = machine.iter().find(|(count, _)| count * 2 == *most)?;
+    Some((all - half) / (*most as f64 / 2.0))
+}
+
+/// [`extra`] of VMs that were looked at, one look for each power of two.
+pub fn extra_of(looks: &[Look]) -> Value {
+    let machine: Vec<_> =
+        looks.iter().zip(0..).map(|(look, power)| (1 << power, mib(look.footprint.machine()))).collect();
+    match extra(&machine) {
+        Some(mib) => Value::new(EXTRA, mib, MIB, 1),
+        None => Value::missing(EXTRA, "there was only one VM"),
+    }
+}
+
 /// Memory by kind, in bytes.
 #[derive(Clone, Copy, Debug)]
 pub struct Footprint {
@@ -115,12 +135,17 @@ impl Footprint {
         })
     }
 
+    /// All that is taken.
+    const fn machine(&self) -> u64 {
+        self.private + self.cache + self.merged + self.overlays + self.tables
+    }
+
     /// The same as figures.
     pub fn values(&self, configuration: &str) -> Vec<Value> {
         let Self { private, seen_shared, cache, merged, overlays, tables } = *self;
         let parts = [
             ("virtual", private + seen_shared),
-            ("machine", private + cache + merged + overlays + tables),
+            ("machine", self.machine()),
             ("private", private),
             ("disk_cache", cache),
             ("merged", merged),
@@ -169,5 +194,8 @@ mod tests {
         let looks = [look(2 << 20), look(9 << 20), look(6 << 20)];
         assert_eq!(growth("figure", &looks).number, Some(2.0));
         assert_eq!(growth("figure", &looks[..1]).number, None);
+        // 15 MiB with two VMs, 12 with four.
+        assert_eq!(extra_of(&looks).number, Some(-1.5));
+        assert_eq!(extra_of(&looks[..1]).number, None);
     }
 }

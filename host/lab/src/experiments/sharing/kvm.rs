@@ -6,7 +6,7 @@ use image::Archive;
 use machine::{BareBoot, BareMachine};
 
 use super::footprint;
-use super::measure::{COMPILE, FOOTPRINT, most, quick};
+use super::measure::{COMPILE, most, quick};
 use super::{DISK, INITRD, MIB, VM_MIB};
 use crate::compare::ratio;
 use crate::plan::{Artifact, Trial};
@@ -18,14 +18,8 @@ use crate::{LabError, artifacts};
 const INIT: &str = include_str!("kvm-init.sh");
 /// Longest run, in [`WATCHDOG`]s: a guest boots in minutes, one level further down.
 const PATIENCE: u32 = 12;
-/// Has a guest tell its shell's last status and KiB of what it could share with others.
-const TELL: &str = r#"perl -e '
-    my ($status, $kib) = (shift, 0);
-    open(my $memory, "<", "/proc/meminfo") or die;
-    while (<$memory>) { $kib += $2 * ($1 eq "Shmem" ? -1 : 1) if /^(Cached|Buffers|Shmem): *([0-9]+)/ }
-    open(my $places, "<", "/proc/iomem") or die;
-    while (<$places>) { $kib += (hex($2) - hex($1) + 1) >> 10 if /([0-9a-f]+)-([0-9a-f]+) : Kernel (code|rodata)/ }
-    print "\nworked=$status shareable_kib=$kib\n"' $?"#;
+/// Has a guest's shell tell how that ended.
+const TELL: &str = "status=$?; echo; echo worked=$status";
 
 /// Idle guests; what the last one takes of the host's memory, as long as it is there.
 ///
@@ -35,14 +29,12 @@ pub fn idle(trial: &Trial, progress: &Progress) -> Result<Measured, LabError> {
     run(trial, progress, None, &|console| taken_by_last(&free(console)))
 }
 
-/// Guests that compile; what they take of the host's memory, and how much of that they could have in common.
+/// Guests that compile; what they take of the host's memory.
 ///
 /// # Errors
 /// [`LabError::Guest`] if the host does not get to its end.
 pub fn compile(trial: &Trial, progress: &Progress) -> Result<Measured, LabError> {
-    // One line: while a shell reads several, what is typed may wait for ever in the terminal.
-    let work = format!("{COMPILE}; {TELL}").replace('\n', " ");
-    run(trial, progress, Some(&work), &compiled)
+    run(trial, progress, Some(&format!("{COMPILE}; {TELL}")), &compiled)
 }
 
 fn run(
@@ -128,27 +120,17 @@ fn taken_by_last(free: &BTreeMap<u64, u64>) -> Vec<Value> {
     values
 }
 
-/// What can be shared is what guests say of their page caches and of their kernels' code and constants. All that KSM saves is taken to be of
-/// that, and the first guest to have nothing twice: both are in its favour.
+/// What they take at each number of guests, if all have compiled.
 fn compiled(console: &str) -> Vec<Value> {
     let free = free(console);
     let last = free.keys().last().copied().unwrap_or(0);
-    let machine = |guests| {
-        let mib = taken(&free, 0, guests)?;
-        Some(Value::new(&footprint::name(&guests.to_string(), "machine"), mib, MIB, 1))
-    };
-    let mut values: Vec<_> = (1..=last).filter_map(machine).collect();
-    let told: Vec<u64> = lines(console, "work ")
-        .filter(|line| word(line, "worked") == Some(0))
-        .filter_map(|line| word(line, "shareable_kib"))
-        .collect();
-    let saved = lines(console, "free ").find(|line| word(line, "guests") == Some(last));
-    let saved = saved.and_then(|line| word(line, "ksm_saved_pages")).map(|pages| pages * 4);
-    let all = told.iter().sum::<u64>();
-    let is_whole = told.len() as u64 == last && last > 1;
-    values.push(match saved.and_then(|saved| all.checked_sub(saved)).filter(|_| is_whole) {
-        Some(kept) => Value::new(FOOTPRINT, ratio(kept, told[0]), "", 1),
-        None => Value::missing(FOOTPRINT, "the host or a guest has not told its memory"),
+    let done = lines(console, "work ").filter(|line| word(line, "worked") == Some(0)).count() as u64;
+    let machine: Vec<_> = (1..=last).filter_map(|guests| Some((guests, taken(&free, 0, guests)?))).collect();
+    let named = |(guests, mib): &(u64, f64)| Value::new(&footprint::name(&guests.to_string(), "machine"), *mib, MIB, 1);
+    let mut values: Vec<_> = machine.iter().map(named).collect();
+    values.push(match footprint::extra(&machine).filter(|_| done == last) {
+        Some(mib) => Value::new(footprint::EXTRA, mib, MIB, 1),
+        None => Value::missing(footprint::EXTRA, "not all guests have compiled"),
     });
     values
 }
@@ -172,19 +154,17 @@ mod tests {
     }
 
     #[test]
-    fn what_guests_could_share_is_told() {
-        let console = "KVM work guest=1 worked=0 shareable_kib=40960\r\nKVM work guest=2 worked=0 shareable_kib=51200\r\n\
-                       KVM free guests=0 kib=1024000 ksm_saved_pages=0\r\n\
-                       KVM free guests=2 kib=716800 ksm_saved_pages=2560 zero_pages=7\r\n\
-                       KVM free guests=1 kib=819200 ksm_saved_pages=2560\r\nWORKLOAD done";
+    fn what_guests_take_counts_if_all_have_compiled() {
+        let console = "KVM work guest=1 worked=0\r\nKVM work guest=2 worked=0\r\nKVM free guests=0 kib=1024000 ksm=0\r\n\
+                       KVM free guests=2 kib=716800 ksm=3\r\nKVM free guests=1 kib=819200 ksm=9\r\nWORKLOAD done";
         let found = compiled(console);
         let numbers: Vec<_> = found.iter().map(|value| (value.name.as_str(), value.number)).collect();
-        // Of 90 MiB in the guests 10 are saved, and one has 40.
         assert_eq!(
             numbers,
-            [("machine_1_mib", Some(200.0)), ("machine_2_mib", Some(300.0)), ("shared_footprint_8", Some(2.0))]
+            [("machine_1_mib", Some(200.0)), ("machine_2_mib", Some(300.0)), ("extra_busy_vm_mib", Some(100.0))]
         );
-        let cut = console.split_once("\r\n").unwrap().1;
-        assert_eq!(compiled(cut).last().and_then(|value| value.number), None, "a guest has said nothing");
+        for other in [console.replacen("worked=0", "worked=1", 1), console.replacen("KVM work", "", 1)] {
+            assert_eq!(compiled(&other).last().and_then(|value| value.number), None, "{other}");
+        }
     }
 }

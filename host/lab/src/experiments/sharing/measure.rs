@@ -53,6 +53,7 @@ pub fn compile(trial: &Trial, progress: &Progress) -> Result<Measured, LabError>
     }
     let mut values: Vec<_> = looks.iter().flat_map(Look::values).collect();
     values.push(footprint::growth(FOOTPRINT, &looks));
+    values.push(footprint::extra_of(&looks));
     values.push(mapped_share(&machine.stats()?));
     values.extend(looks.last().map(Look::values_of_last).unwrap_or_default());
     finish(&machine, values)

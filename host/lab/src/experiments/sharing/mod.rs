@@ -52,6 +52,7 @@ const GOALS: &[Goal] = &[
         "the same if all but the first compile over NFS what that one serves",
     ),
     Goal::new("private_mib_per_vm", MIB, AtMost(32.0), "kernel data of a VM of 256 MiB after its workload, all parts"),
+    Goal::new(footprint::EXTRA, MIB, Target::Compare, "machine memory for each further VM that has compiled"),
     Goal::new("extra_vm_mib", MIB, AtMost(64.0), "machine memory for one more idle Debian VM"),
     Goal::new("extra_vm_share", "", AtMost(0.40), "the same over that of KVM with KSM"),
     Goal::new(
