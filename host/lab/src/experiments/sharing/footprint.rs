@@ -3,7 +3,7 @@
 use control::{MachineStats, NodeStats, VmSpec, VmStats};
 
 use super::MIB;
-use super::measure::{PAGE, mib, rest, shell};
+use super::guests::{PAGE, mib, rest, shell};
 use super::parts::{self, Parts};
 use crate::LabError;
 use crate::compare::ratio;

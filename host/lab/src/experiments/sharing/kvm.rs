@@ -6,7 +6,7 @@ use image::Archive;
 use machine::{BareBoot, BareMachine};
 
 use super::footprint;
-use super::measure::{COMPILE, most, quick};
+use super::guests::{COMPILE, most, quick};
 use super::{DISK, INITRD, MIB, VM_MIB};
 use crate::compare::ratio;
 use crate::plan::{Artifact, Trial};

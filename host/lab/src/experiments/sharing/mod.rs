@@ -11,6 +11,7 @@
 //!   third: the monitor leaves one alone to itself, and gives its zeroes back when it has company); `idle-kvm` is its peer.
 
 mod footprint;
+mod guests;
 mod kvm;
 mod measure;
 mod nfs;

@@ -9,7 +9,7 @@ use control::{DEFAULT_MTU, DiskMode, DiskSpec, NetSpec, PageKind, VmSpec};
 use machine::Client;
 
 use super::footprint::{self, Look};
-use super::measure::{COMPILE, MIB_BYTES, PAGE, finish, mib, quick, rest, run_all, shell, start_all, vms};
+use super::guests::{COMPILE, MIB_BYTES, PAGE, finish, mib, quick, rest, run_all, shell, start_all, vms};
 use super::resident::{self, Resident};
 use super::{DISK, INITRD};
 use crate::compare::ratio;
