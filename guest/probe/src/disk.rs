@@ -200,9 +200,9 @@ impl Disk {
         self.device.reset();
         fill(DATA, UNTOUCHED);
         cpu::store8(STATUS, 0xff);
-        // Long enough for any disk to answer.
+        // Half a second: long enough for any disk to answer.
         let begin = cpu::time();
-        while cpu::time() - begin < 1_000_000 {
+        while cpu::time() - begin < 5_000_000 {
             core::hint::spin_loop();
         }
         let is_clean = is_filled(DATA, UNTOUCHED) && cpu::load8(STATUS) == 0xff;

@@ -33,14 +33,20 @@ const fn written(block: u64) -> u64 {
 
 /// A machine with the disk [`DISK`], on which the emulator fails what `faults` say: kind of operation, and sector.
 fn boot(machine: &str, image: &Path, faults: &[(&str, u64)], more: &[String]) -> Running {
-    let mut drive = format!(
-        "if=none,id=sick,driver=raw,file.driver=blkdebug,file.image.driver=file,file.image.filename={}",
-        image.display()
-    );
+    let mut rules = String::new();
     for (number, (kind, sector)) in faults.iter().enumerate() {
         let rule = format!("file.inject-error.{number}");
-        drive += &format!(",{rule}.event=none,{rule}.iotype={kind},{rule}.sector={sector}");
+        rules += &format!(",{rule}.event=none,{rule}.iotype={kind},{rule}.sector={sector}");
     }
+    boot_with(machine, image, &rules, more)
+}
+
+/// A machine with the disk [`DISK`] and these options of its drive, each after a comma.
+fn boot_with(machine: &str, image: &Path, options: &str, more: &[String]) -> Running {
+    let drive = format!(
+        "if=none,id=sick,driver=raw,file.driver=blkdebug,file.image.driver=file,file.image.filename={}{options}",
+        image.display()
+    );
     let device = format!("virtio-blk-pci,drive=sick,serial={DISK},disable-legacy=on");
     let args = ["-drive".to_owned(), drive, "-device".to_owned(), device];
     let rig = ok(ok(Rig::new(machine, 2, 512)).with_probe());
@@ -250,12 +256,13 @@ fn requests_under_way_are_out_of_the_guests_reach() {
     let dir = ok(tempfile::tempdir());
     let image = dir.path().join("disk.img");
     write_image(&image);
-    let machine = boot("under-way", &image, &[], &[]);
+    // Five requests a second: one that follows another at once is under way for 0.1 s at least, however busy the host is.
+    let machine = boot_with("under-way", &image, ",throttling.iops-total=5", &[]);
     let before = ok(machine.free_bytes());
     let busy = probe("busy", 1, "figure=checksum n=8");
     ok(machine.start(&busy));
 
-    let script = "x100,b200,z300,r100,r301,w302,r302";
+    let script = "r600,x100,r700,b200,r800,z300,r100,r301,w302,r302";
     let ended = ok(machine.run(&with_disk("abuser", DiskMode::CopyOnWrite, script)));
     let console = &ended.console;
     assert_eq!(ended.summary.reason, Some(StopReason::PowerOff), "{console}");
