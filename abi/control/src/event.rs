@@ -224,6 +224,11 @@ pub enum EventKind {
         /// How much it may take.
         bytes: u64,
     },
+    /// Memory was short, so copies of pages on other nodes went.
+    CopiesGivenUp {
+        /// Pages (4 KiB).
+        pages: u64,
+    },
 }
 
 /// What placement does to pages.

@@ -11,7 +11,7 @@ use control::{
 use lab::rig::{Ended, Rig, Running, WATCHDOG};
 use machine::SharedModel;
 use model_file::{Mode, Stall};
-use system_tests::{ok, probe};
+use system_tests::{assert_all_returned, ok, probe};
 
 /// Turns of each part: some seconds of the machine's time, since pages that change users sooner are moved from a budget.
 const TURNS: u64 = 120;
@@ -254,6 +254,19 @@ fn samples_find_shared_pages_too() {
     share_on_two_nodes(PlacementBy::Samples, 3 * TURNS);
 }
 
+/// A guest that reads a disk to its memory, and then that.
+fn of_shared(name: &str, turns: u64) -> VmSpec {
+    let disk = DiskSpec {
+        name: ok("data".parse()),
+        source: ok("pattern".parse()),
+        partition: None,
+        mode: DiskMode::CopyOnWrite,
+        overlay: None,
+    };
+    let spec = probe(name, 1, &format!("figure=places_of_shared n={turns}"));
+    VmSpec { disks: vec![disk], memory_mib: 256, ..spec }
+}
+
 /// Pages of the disk cache that VMs of two nodes have get copies, for all VMs of the other node, which keep nobody's page.
 fn share_on_two_nodes(by: PlacementBy, turns: u64) {
     let dir = ok(tempfile::tempdir());
@@ -262,35 +275,24 @@ fn share_on_two_nodes(by: PlacementBy, turns: u64) {
     let rig = ok(ok(ok(Rig::new("spread", 1, 256)).node(1, 256).with_probe()).image("pattern", path));
     let rig = rig.options(|options| options.placement_by = by);
     let machine = ok(rig.hardware(|hardware| hardware.model = Some(ModelPlan::new(Preset::Flash))).boot());
-    let vm = |name: &str, turns: u64| {
-        let disk = DiskSpec {
-            name: ok("data".parse()),
-            source: ok("pattern".parse()),
-            partition: None,
-            mode: DiskMode::CopyOnWrite,
-            overlay: None,
-        };
-        let spec = probe(name, 1, &format!("figure=places_of_shared n={turns}"));
-        VmSpec { disks: vec![disk], memory_mib: 256, ..spec }
-    };
     // Bytes that are shared, beside those of the cache.
     let copies = || -> u64 {
         let nodes = ok(machine.stats()).nodes;
         nodes.iter().map(|node| node.sharable_bytes - node.disk_cache_bytes).sum()
     };
-    let first = vm("first", 1_000_000_000);
+    let first = of_shared("first", 1_000_000_000);
     ok(machine.start(&first));
     ok(machine.wait_text(&first.name, "FIGURE shared_first"));
     assert_eq!(copies(), 0, "it is alone");
 
-    let second = ok(machine.run(&vm("second", turns)));
+    let second = ok(machine.run(&of_shared("second", turns)));
     assert_eq!(figure(&second, "places_wrong"), 0, "{}", second.console);
     assert!(figure(&second, "shared_last") * 10 < figure(&second, "shared_first") * 7, "{}", second.console);
     let placed = second.stats.placement;
     assert!(placed.replicated_pages >= 900, "{placed:?}");
     assert!(copies() >= 900 << 12, "{} KiB", copies() >> 10);
     // They are there for whoever comes next, and nothing that the last one wrote.
-    let third = ok(machine.run(&vm("third", FEW_TURNS)));
+    let third = ok(machine.run(&of_shared("third", FEW_TURNS)));
     assert_eq!(figure(&third, "places_wrong"), 0, "{}", third.console);
     assert!(figure(&third, "shared_first") * 10 < figure(&second, "shared_first") * 8, "{}", third.console);
     assert!(third.stats.placement.replicated_pages < 200, "{:?}", third.stats.placement);
@@ -299,4 +301,48 @@ fn share_on_two_nodes(by: PlacementBy, turns: u64) {
     ok(machine.wait_stopped(&first.name));
     wait_until("copies that nobody needs go", || copies() == 0);
     assert_eq!(ok(machine.lost_pages()), 0, "pages did not come back");
+}
+
+/// A guest may have what the copies of others take: those of pages that are a VM's own, and of pages that several share. Who read them
+/// reads the same afterwards, and has copies again when there is memory.
+#[test]
+fn copies_go_when_memory_is_short() {
+    let dir = ok(tempfile::tempdir());
+    let path = dir.path().join("pattern.img");
+    ok(std::fs::write(&path, pattern()));
+    let rig = ok(ok(ok(Rig::new("short", 1, 256)).node(1, 256).with_probe()).image("pattern", path));
+    let machine = ok(rig.boot());
+    let before = ok(machine.free_bytes());
+    let readers = probe("readers", 2, "figure=places_of_readers n=1000000000");
+    let vms = [of_shared("first", 1_000_000_000), of_shared("second", 1_000_000_000), readers];
+    let copied = |vm: &VmSpec| ok(machine.client().vm_stats(&vm.name)).placement.replicated_pages;
+    vms.iter().for_each(|vm| ok(machine.start(vm)));
+    let [first, second, readers] = &vms;
+    wait_until("pages have copies", || copied(readers) >= 900 && copied(first) + copied(second) >= 900);
+
+    // The readers' copies are 4 MiB, and those of shared pages.
+    let touched = (ok(machine.free_bytes()) >> 20) + 5;
+    let hog = VmSpec { memory_mib: 600, ..probe("hog", 1, &format!("figure=touch n={touched}")) };
+    ok(machine.start(&hog));
+    ok(machine.wait_text(&hog.name, "TOUCHED"));
+    let given_up = |event: control::Event| match event.kind {
+        EventKind::CopiesGivenUp { pages } => pages,
+        _ => 0,
+    };
+    let pages: u64 = ok(machine.events()).into_iter().map(given_up).sum();
+    assert!(pages > 1024, "{pages} pages: not of both kinds");
+
+    let before_end = vms.each_ref().map(copied);
+    ok(machine.client().kill_vm(&hog.name));
+    ok(machine.wait_stopped(&hog.name));
+    wait_until("pages have copies again", || {
+        let now = vms.each_ref().map(copied);
+        now[2] >= before_end[2] + 400 && now[0] + now[1] >= before_end[0] + before_end[1] + 400
+    });
+    for vm in &vms {
+        ok(machine.client().kill_vm(&vm.name));
+        let ended = ok(machine.end_of(&vm.name));
+        assert!(!ended.console.contains("WRONG"), "{}", ended.console);
+    }
+    assert_all_returned(&machine, before);
 }

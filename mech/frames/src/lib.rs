@@ -10,7 +10,8 @@
 //! - [`Frame`]: a frame *in motion*, a linear value that knows whether it was [`Clean`]ed. At rest a frame is a row of
 //!   the memmap.
 //! - Replicas: [`Frames::attach_replica`], [`Frames::replica_on`], [`Frames::drop_replicas`].
-//! - Shared pages have copies on other nodes, too: [`Frames::attach_spread`], [`Frames::spread_on`], [`Frames::sweep_spread`].
+//! - Shared pages have copies on other nodes, too: [`Frames::attach_spread`], [`Frames::spread_on`], [`Frames::sweep_spread`],
+//!   [`Frames::retire_spread`].
 //! - [`DyingList`], [`PendingShootdown`], [`FreeableList`]: frames that left their tables come back to the allocator
 //!   only along this road, behind a [`tlb::ShootdownToken`]. So do references to shared pages.
 //! - [`Pool`]: all that a VM's fault path needs to get pages: allocator, memory, nodes in order of preference.
@@ -67,6 +68,7 @@ pub use memory::MachineMemory;
 pub use plan::{MemMapPlan, NodeRegion, PlanError, Span};
 pub use pool::Pool;
 pub use shared::Sharing;
+pub use spread::RetiredCopies;
 
 /// log2 of the largest block in base pages: 2 MiB.
 pub const MAX_ORDER: u8 = 9;

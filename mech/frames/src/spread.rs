@@ -2,13 +2,15 @@
 //! node whose harts read it often (Disco, section 4.2.3).
 //!
 //! Such a page is never written: a write gives the writer a page of its own. So its copies never differ, and need no
-//! shootdown to come. They go when no guest maps the page any more, and until then the page has one more reference: its last
-//! guest that writes to it gets a copy, too, and no leaf of another node's table shows what it writes over.
+//! shootdown to come. They go when no guest maps the page any more, or when memory is short ([`Frames::retire_spread`]), and until
+//! then the page has one more reference: its last guest that writes to it gets a copy, too, and no leaf of another node's table
+//! shows what it writes over.
 //!
 //! There are few of them beside all shared pages, so they are found by a map of their own: rows have no room for them, their
 //! chains are of guest pages. Its lock comes before those of nodes.
 
 use alloc::collections::BTreeMap;
+use alloc::vec::Vec;
 use core::ops::Bound::{Excluded, Unbounded};
 use core::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 
@@ -119,14 +121,28 @@ impl Frames {
                 continue;
             }
             let copies = pages.copies.remove(&page).unwrap_or([NONE; NODES]);
-            for held in copies.into_iter().filter(|copy| *copy != NONE).chain([page]) {
-                // A row that contradicts this map is a bug that must not hide.
-                let is_free = self.release_hold(held).expect("pages with copies, and copies, are shared");
-                freed += u64::from(is_free);
-            }
+            freed += self.release_spread(page, copies);
         }
         self.spread.count.store(pages.copies.len(), Relaxed);
         freed
+    }
+
+    /// Nobody is led to the copies of up to `most` pages from now on. They are free when no leaf and no TLB entry names them any
+    /// more, which the caller sees to: [`RetiredCopies::free`].
+    #[cold]
+    pub fn retire_spread(&self, most: usize) -> RetiredCopies {
+        let mut pages = self.spread.pages.lock();
+        let retired = core::iter::from_fn(|| pages.copies.pop_first()).take(most).collect();
+        self.spread.count.store(pages.copies.len(), Relaxed);
+        RetiredCopies(retired)
+    }
+
+    /// The references of a page's copies, and the one to it because of them, go. Returns how many pages are free by it.
+    fn release_spread(&self, page: Mfn, copies: [Mfn; NODES]) -> u64 {
+        let held = copies.into_iter().filter(|copy| *copy != NONE).chain([page]);
+        // A row that contradicts the map of copies is a bug that must not hide.
+        let is_free = |held| self.release_hold(held).expect("pages with copies, and copies, are shared");
+        held.map(|held| u64::from(is_free(held))).sum()
     }
 
     /// Does a guest page map the shared page?
@@ -134,6 +150,26 @@ impl Frames {
         let entry = self.map().known(page);
         let _node = self.lock_of(entry);
         entry.back() != NO_OWNER
+    }
+}
+
+/// Copies that nobody is led to any more, though leaves may name them still.
+#[must_use = "these copies are lost unless they are freed"]
+#[derive(Debug)]
+pub struct RetiredCopies(Vec<(Mfn, [Mfn; NODES])>);
+
+impl RetiredCopies {
+    /// The pages, and the nodes that had a copy of each.
+    pub fn pages(&self) -> impl Iterator<Item = (Mfn, impl Iterator<Item = NodeId>)> {
+        self.0.iter().map(|(page, copies)| {
+            let with = (0..NODES as u8).map(NodeId).filter(|node| copies[node.index()] != NONE);
+            (*page, with)
+        })
+    }
+
+    /// No leaf names them, and the shootdown of that has ended. Returns how many pages are free by it.
+    pub fn free(self, frames: &Frames) -> u64 {
+        self.0.into_iter().map(|(page, copies)| frames.release_spread(page, copies)).sum()
     }
 }
 
@@ -199,6 +235,27 @@ mod tests {
         assert_eq!(frames.sweep_spread(9), 1);
         assert!(frames.is_held_alone(shared), "whoever holds it may give it back now");
         assert_eq!(frames.release_hold(shared), Ok(true));
+    }
+
+    #[test]
+    fn copies_of_mapped_pages_can_be_retired() {
+        let (memory, frames) = small_machine(&[1, 1, 1]);
+        let shared = [(); 3].map(|()| spread(&frames, &memory, 3));
+        let free = |node| frames.pages_in(NodeId(node), PageState::Free);
+        let before = [0, 1, 2].map(free);
+        let retired = frames.retire_spread(2);
+        let pages: Vec<_> = retired.pages().map(|(page, nodes)| (page, nodes.collect::<Vec<_>>())).collect();
+        assert_eq!(pages, [shared[0], shared[1]].map(|page| (page, [NodeId(1), NodeId(2)].to_vec())));
+        assert_eq!((frames.spread_pages(), frames.spread_on(shared[0], NodeId(1))), (1, None));
+        assert_eq!([0, 1, 2].map(free), before, "leaves may name them");
+        // A page may have copies again before the old ones are gone.
+        frames.attach_spread(shared[0], page(&frames, &memory, 1)).unwrap();
+        assert_eq!(retired.free(&frames), 4, "the pages themselves are mapped");
+        assert_eq!([0, 1, 2].map(free), [before[0], before[1] + 1, before[2] + 2]);
+        leave(&frames, &memory, shared[1], 1);
+        assert_eq!(free(0), before[0] + 1, "nothing else holds it");
+        assert_eq!(frames.retire_spread(9).free(&frames) + frames.retire_spread(9).free(&frames), 3);
+        assert!((1..3).all(|node| free(node) == 256));
     }
 
     #[test]

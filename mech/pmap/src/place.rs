@@ -6,6 +6,7 @@
 use addr::{Gfn, Mfn, NodeId, PAGES_PER_LARGE, PageSize};
 use frames::{Clean, Dirty, DyingList, Frame, Frames, MachineMemory, Pool};
 
+use crate::pmap::read_slot;
 use crate::share::{copied, give_back};
 use crate::slot::Block;
 use crate::{Actions, Event, Mapping, PageState, Pmap, PmapError, PopulateError, Refused, StateKind, step};
@@ -139,6 +140,23 @@ impl Pmap {
             PageState::Shared { mfn, .. } => frames.spread_on(mfn, node).or(Some(mfn)),
             state => state.mfn(),
         }
+    }
+
+    /// The first guest page from `start` on that has copies.
+    #[must_use]
+    pub fn next_replicated<M: MachineMemory>(&self, memory: &M, start: Gfn) -> Option<Gfn> {
+        let start = start.max(self.base());
+        let first = (start.large_base().raw() - self.base().large_base().raw()) / PAGES_PER_LARGE;
+        let tables = (first..).zip(self.blocks.get(first as usize..)?).filter_map(|(number, word)| {
+            let block = Gfn::new(self.base().large_base().raw() + number * PAGES_PER_LARGE);
+            Some((block.max(start), word.table()?))
+        });
+        let mut pages = tables.flat_map(|(from, table)| {
+            let singles = from.index_in_large()..PAGES_PER_LARGE as usize;
+            singles
+                .map(move |index| (Gfn::new(from.large_base().raw() + index as u64), read_slot(memory, table, index)))
+        });
+        pages.find(|(_, state)| state.kind() == StateKind::Replicated).map(|(gfn, _)| gfn)
     }
 
     /// Guest pages with copies.

@@ -27,6 +27,7 @@ enum Op {
     Join { page: u64 },
     Spread { page: u64, node: u8 },
     Sweep,
+    Retire,
     Collapse { page: u64 },
     Share { page: u64 },
     Split { page: u64 },
@@ -48,6 +49,7 @@ fn op() -> impl Strategy<Value = Op> {
         2 => page().prop_map(|page| Op::Join { page }),
         2 => (page(), node()).prop_map(|(page, node)| Op::Spread { page, node }),
         1 => Just(Op::Sweep),
+        1 => Just(Op::Retire),
         1 => page().prop_map(|page| Op::Collapse { page }),
         1 => page().prop_map(|page| Op::Share { page }),
         2 => page().prop_map(|page| Op::Split { page }),
@@ -328,6 +330,9 @@ impl<'a> Bench<'a> {
             Op::Sweep => {
                 self.frames.sweep_spread(1);
             }
+            Op::Retire => {
+                self.frames.retire_spread(1).free(self.frames);
+            }
             Op::Collapse { page } => {
                 let mut dying = DyingList::new();
                 let may = matches!(self.state(at(page)), PageState::Replicated { .. });
@@ -361,7 +366,7 @@ impl<'a> Bench<'a> {
     }
 
     fn check(&self) {
-        let (mut replicated, mut copies) = (0, [0; NODES as usize]);
+        let (mut replicated, mut copies) = (Vec::new(), [0; NODES as usize]);
         for gfn in (BASE..BASE + PAGES).map(Gfn::new) {
             let mapping = self.pmap.lookup(self.memory, gfn).expect("it is RAM");
             assert_eq!(mapping.is_absent(), !self.seen.contains_key(&gfn.raw()), "{gfn:?}");
@@ -378,9 +383,12 @@ impl<'a> Bench<'a> {
                 let is_its = owner.is_some_and(|owner| owner.vm == VM && owner.gfn == gfn);
                 assert!(is_its || mapping.state.kind() == StateKind::Shared, "{gfn:?} is not found from {page:?}");
             }
-            replicated += u64::from(mapping.state.kind() == StateKind::Replicated);
+            replicated.extend(Some(gfn).filter(|_| mapping.state.kind() == StateKind::Replicated));
         }
-        assert_eq!(self.pmap.replicated_pages(), replicated);
+        assert_eq!(self.pmap.replicated_pages(), replicated.len() as u64);
+        let next = |from: Gfn| self.pmap.next_replicated(self.memory, from);
+        let found = std::iter::successors(next(Gfn::new(0)), |gfn| next(Gfn::new(gfn.raw() + 1)));
+        assert_eq!(found.collect::<Vec<_>>(), replicated);
         for node in (0..NODES).map(NodeId) {
             assert_eq!(self.pmap.counts().replicas_on(node), copies[node.index()]);
         }

@@ -63,7 +63,7 @@ pub trait GuestCopy {
     fn map(&self, dst: GuestPhysAddr, page: Mfn) -> bool;
 }
 
-/// A request names memory that the guest does not have.
+/// A request names memory that the guest does not have, or that it has never used while the machine has no page left for it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct BadGuestMemory;
 

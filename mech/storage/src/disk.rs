@@ -64,6 +64,8 @@ pub(crate) enum Stop {
     Outstanding,
     /// It has worked enough for one call.
     Again,
+    /// Until there is memory for what it copies to or from: the guest has no page there yet, and the machine none to give it.
+    NoGuestPage,
     /// For good.
     End(Status),
 }
@@ -391,6 +393,7 @@ impl SharedDisk {
             pinned: None,
             id: None,
             is_flushing: false,
+            rooms_made: 0,
         };
         match request.kind {
             Kind::Read => {
@@ -430,7 +433,7 @@ impl SharedDisk {
             }
             Stop::Stall => self.stalled.push_back(id),
             Stop::Again => self.make_ready(id),
-            Stop::Outstanding | Stop::End(_) => {}
+            Stop::Outstanding | Stop::NoGuestPage | Stop::End(_) => {}
         }
     }
 

@@ -21,6 +21,9 @@ const BLOCKS_PER_CALL: u64 = 256;
 const BLOCKS_PER_STEP: u64 = 8;
 /// Operations that one look ahead in a request starts at most.
 const READS_AHEAD: usize = 8;
+/// Times that the cache makes room for one page of a guest: others may take what it gives up, and a block that is read again for the
+/// next attempt may need a page, too.
+const MOST_ROOMS: u8 = 4;
 
 /// The blocks that some sectors touch.
 pub(crate) const fn blocks_of(sector: u64, sectors: u64) -> Range<u64> {
@@ -68,6 +71,7 @@ impl SharedDisk {
             if job.left == 0 {
                 return Stop::End(Status::Ok);
             }
+            let before = job.cursor;
             let step = match job.kind {
                 Kind::Read => self.read_block(job, segments, guest, ctx),
                 Kind::Write => self.write_some(job, segments, guest, ctx),
@@ -79,6 +83,14 @@ impl SharedDisk {
                 Ok(sectors) => {
                     job.advance(sectors);
                     done += if job.kind.has_data() { sectors.div_ceil(SECTORS_PER_BLOCK) } else { BLOCKS_PER_STEP };
+                }
+                // What no guest maps goes for it: whoever gave the guest nothing could not ask this cache, which is locked.
+                Err(Stop::NoGuestPage) => {
+                    if job.rooms_made == MOST_ROOMS || self.reclaim(MAX_OP_BLOCKS as u64, ctx.pages) == 0 {
+                        return Stop::End(Status::IoError);
+                    }
+                    job.rooms_made += 1;
+                    job.cursor = before;
                 }
                 Err(stop) => return stop,
             }
@@ -111,7 +123,7 @@ impl SharedDisk {
                 }
                 None => job.cursor.zero(segments, guest, portion.count * SECTOR),
             };
-            return copied.map(|()| portion.count).map_err(|_| Stop::End(Status::IoError));
+            return copied.map(|()| portion.count).map_err(|_| Stop::NoGuestPage);
         }
         let base = self.base_page(job, portion.block, ctx)?;
         if private.valid & wanted != 0 {
@@ -121,7 +133,7 @@ impl SharedDisk {
             return Ok(portion.count);
         }
         let copied = job.cursor.fill(segments, guest, sector_addr(base, portion.offset), portion.count * SECTOR);
-        copied.map(|()| portion.count).map_err(|_| Stop::End(Status::IoError))
+        copied.map(|()| portion.count).map_err(|_| Stop::NoGuestPage)
     }
 
     /// Lets the guest have the page itself, if the request wants all of it in one page of its own.
@@ -318,7 +330,7 @@ fn copy_mixed(
             Some(page) => job.cursor.fill(segments, guest, sector_addr(page, at), run * SECTOR),
             None => job.cursor.zero(segments, guest, run * SECTOR),
         };
-        copied.map_err(|_| Stop::End(Status::IoError))?;
+        copied.map_err(|_| Stop::NoGuestPage)?;
         at += run;
     }
     Ok(portion.count)

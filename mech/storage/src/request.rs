@@ -120,6 +120,8 @@ pub(crate) struct Job {
     pub id: Option<JobId>,
     /// Its flush was submitted.
     pub is_flushing: bool,
+    /// Times that the cache has made room for a guest's page, without getting any further.
+    pub rooms_made: u8,
 }
 
 /// What part of a job concerns one block.
@@ -152,6 +154,7 @@ impl Job {
     pub fn advance(&mut self, sectors: u64) {
         self.sector += sectors;
         self.left -= sectors;
+        self.rooms_made = 0;
     }
 }
 

@@ -109,7 +109,7 @@ impl SharedDisk {
         let page = self
             .with_room(job, ctx, |overlay, ctx| overlay.page_for(portion.block, portion.mask(), ctx.pages, ctx.node))?;
         let dst = sector_addr(page, portion.offset);
-        job.cursor.drain(segments, guest, dst, portion.count * SECTOR).map_err(|_| Stop::End(Status::IoError))?;
+        job.cursor.drain(segments, guest, dst, portion.count * SECTOR).map_err(|_| Stop::NoGuestPage)?;
         if let Some(Backing::Private(overlay)) = self.mounts.get_mut(job.mount.0).map(|mount| &mut mount.backing) {
             overlay.written(portion.block, portion.mask());
         }
@@ -157,7 +157,7 @@ impl SharedDisk {
             let dst = sector_addr(*page, at.offset);
             if job.cursor.drain(segments, guest, dst, at.count * SECTOR).is_err() {
                 staging.iter().for_each(|page| ctx.pages.free(*page));
-                return Err(Stop::End(Status::IoError));
+                return Err(Stop::NoGuestPage);
             }
             // At most a block.
             pieces.push(Piece { addr: dst, bytes: (at.count * SECTOR) as u32 });

@@ -9,7 +9,7 @@ mod access;
 pub mod stores;
 
 use self::access::{Driver, Guest, MachinePages};
-use super::{devices, direct, memory::frames};
+use super::{devices, direct, memory::frames, shortage::Locked};
 use crate::{boot::HOME_NODE, vm::Vm};
 use addr::{BASE_PAGE, NodeId, VmId};
 use alloc::{
@@ -371,12 +371,15 @@ fn resume(index: usize, ready: Ready, vm: &Vm, slot: usize) {
     }
 }
 
-/// The machine has no memory left: takes some from the caches, of what no guest maps. `false` if there is nothing to take.
-/// No disk may be locked.
+/// The machine has no memory left: takes up to `most` pages from each cache, of what no guest maps. `false` if there is nothing
+/// to take. If the caller may have locked a disk, those that are locked are left out.
 #[must_use]
-pub fn shrink() -> bool {
-    const PAGES_AT_ONCE: u64 = 128;
-    let freed: u64 = units().iter().map(|unit| unit.shared.lock().reclaim(PAGES_AT_ONCE, &MachinePages)).sum();
+pub fn shrink(most: u64, locked: Locked) -> bool {
+    let lock = |unit: &'static Unit| match locked {
+        Locked::Nothing => Some(unit.shared.lock()),
+        Locked::Something => unit.shared.try_lock(),
+    };
+    let freed: u64 = units().iter().filter_map(lock).map(|mut disk| disk.reclaim(most, &MachinePages)).sum();
     if freed > 0 {
         crate::trace::record(None, EventKind::DiskCacheShrunk { pages: freed });
     }

@@ -7,7 +7,10 @@
 //! # Locking
 //! One lock, taken with the heap's held: nothing here allocates on the heap while it is.
 
-use super::memory::{frames, nearest};
+use super::{
+    memory::{frames, nearest},
+    shortage::{self, Locked},
+};
 use crate::{boot::HOME_NODE, machine::duties};
 use addr::{BASE_PAGE, Mfn, PAGES_PER_LARGE};
 use core::sync::atomic::{AtomicBool, Ordering};
@@ -86,7 +89,7 @@ pub fn fill() {
 pub fn step() {
     if is_short() {
         fill();
-        if is_short() && super::disks::shrink() {
+        if is_short() && shortage::relieve(None, Locked::Nothing) {
             fill();
         }
     }

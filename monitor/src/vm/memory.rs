@@ -7,6 +7,7 @@ mod block;
 mod block_copy;
 mod door;
 mod fault;
+mod give_up;
 mod join;
 mod merge;
 mod place;

@@ -12,7 +12,10 @@ pub mod topology;
 
 use crate::{
     hart,
-    machine::node_box::NodeBox,
+    machine::{
+        node_box::NodeBox,
+        shortage::{self, Locked},
+    },
     vcpu::{SharedVcpu, Vcpu, shared::request},
 };
 use addr::{GuestPhysAddr, NodeId, VmId};
@@ -245,10 +248,12 @@ impl Vm {
         }
     }
 
-    /// No page was left: the disk cache gives some back, or the VM ends.
+    /// No page was left: others give some back, or the VM ends.
     #[cold]
     fn touch_again(&self, addr: GuestPhysAddr, access: memory::Access, node: NodeId) -> memory::Touch {
-        while crate::machine::disks::shrink() {
+        let mut is_more = true;
+        while is_more {
+            is_more = shortage::relieve(Some(&self.ram), Locked::Nothing);
             let touch = self.ram.touch(addr, access, node);
             if touch != memory::Touch::OutOfMemory {
                 return touch;

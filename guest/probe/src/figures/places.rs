@@ -38,8 +38,9 @@ const fn stamp(line: u64, round: u64) -> u64 {
 }
 
 fn note(is_right: bool) {
-    if !is_right {
-        WRONG.fetch_add(1, Ordering::SeqCst);
+    // Who reads for ever never tells how many there were.
+    if !is_right && WRONG.fetch_add(1, Ordering::SeqCst) == 0 {
+        println!("WRONG");
     }
 }
 

@@ -100,6 +100,7 @@ fn text(kind: &EventKind) -> String {
             format!("disk {disk} failed to {} sector {sector}", if *write { "write" } else { "read" })
         }
         EventKind::DiskCacheShrunk { pages: count } => format!("disk cache gave back {}", pages(*count)),
+        EventKind::CopiesGivenUp { pages: count } => format!("memory is short: {} of copies given up", pages(*count)),
         EventKind::ModuleStored { name, bytes } => format!("module {name} stored ({})", units::bytes(*bytes)),
         EventKind::ControlGarbage { bytes } => format!("{bytes} bytes on the control port were no frames"),
         EventKind::SharingRefused { reason } => format!("disk blocks copied, not shared: {}", refusal_text(*reason)),
@@ -170,6 +171,7 @@ fn describe(kind: &EventKind) -> (&'static str, Tone, Value) {
             ("disk-error", Tone::Bad, json!({"disk": disk.as_str(), "sector": sector, "write": write}))
         }
         EventKind::DiskCacheShrunk { pages } => ("disk-cache-shrunk", Tone::Plain, json!({"pages": pages})),
+        EventKind::CopiesGivenUp { pages } => ("copies-given-up", Tone::Plain, json!({"pages": pages})),
         EventKind::ModuleStored { name, bytes } => {
             ("module-stored", Tone::Plain, json!({"name": name.as_str(), "bytes": bytes}))
         }

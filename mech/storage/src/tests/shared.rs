@@ -248,6 +248,31 @@ fn a_full_driver_makes_requests_wait_and_a_broken_one_fails_them() {
     world.end(&[a]);
 }
 
+/// A guest that needs pages for what it reads, or has written, gets them from the cache; who gets none has an error.
+#[test]
+fn the_cache_makes_room_for_guests() {
+    let pages = Pages::new(1_000);
+    let mut world = World::new(&pages, SECTORS, vec![], 400);
+    let (a, b) = (world.private("a"), world.private("b"));
+    assert_eq!(world.run(a, Kind::Read, 0, 1_600, 0), Status::Ok);
+    world.fill(0, 2 << 20, 0);
+    let cached = world.pages.live();
+    *pages.limit.borrow_mut() = cached;
+    world.guest.refuses = true;
+    world.guest.taken = Some(std::cell::RefCell::default());
+    // Each block of the request is cut in the middle of a page, so pages are taken while it is under way.
+    assert_eq!(world.run(b, Kind::Read, 0, 400, 512), Status::Ok);
+    assert_eq!(world.ram(512, 400 * 512), fresh(0, 400));
+    assert_eq!(world.run(b, Kind::Write, 800, 400, 1 << 20), Status::Ok);
+    assert!(world.disk.metrics().reclaimed >= 51, "{:?}", world.disk.metrics());
+    // Nobody has any.
+    *pages.limit.borrow_mut() = 0;
+    assert_eq!(world.run(b, Kind::Read, 0, 8_000, 2 << 20), Status::NoSpace);
+    assert_eq!(world.ram(512, 400 * 512), fresh(0, 400));
+    world.guest.give_back();
+    world.end(&[a, b]);
+}
+
 #[test]
 fn partitions_bound_their_vms() {
     let pages = Pages::new(1_000);

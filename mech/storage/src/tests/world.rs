@@ -2,7 +2,7 @@
 //! early, or at what nobody wrote, sees it.
 
 use std::cell::RefCell;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, btree_map::Entry};
 use std::vec;
 use std::vec::Vec;
 
@@ -120,11 +120,13 @@ pub struct Guest<'a> {
     mapped: RefCell<BTreeMap<u64, Mfn>>,
     /// Nothing can be mapped.
     pub refuses: bool,
+    /// The pages that it takes when something is copied to them first, if it does not have them all from the beginning.
+    pub taken: Option<RefCell<BTreeMap<u64, Mfn>>>,
 }
 
 impl<'a> Guest<'a> {
     pub fn new(pages: &'a Pages, bytes: usize) -> Self {
-        Self { pages, ram: RefCell::new(vec![0; bytes]), mapped: RefCell::default(), refuses: false }
+        Self { pages, ram: RefCell::new(vec![0; bytes]), mapped: RefCell::default(), refuses: false, taken: None }
     }
 
     fn range(&self, addr: GuestPhysAddr, len: u64) -> Result<core::ops::Range<usize>, BadGuestMemory> {
@@ -144,6 +146,24 @@ impl Guest<'_> {
             self.ram.borrow_mut()[at as usize..at as usize + bytes.len()].copy_from_slice(&bytes);
             self.pages.unmap(page);
         }
+    }
+
+    /// Takes the pages of the range that it does not have yet.
+    fn populate(&self, range: &core::ops::Range<usize>) -> Result<(), BadGuestMemory> {
+        let Some(taken) = &self.taken else { return Ok(()) };
+        let mut taken = taken.borrow_mut();
+        for at in (range.start as u64 / BLOCK..).take_while(|at| at * BLOCK < range.end as u64) {
+            if let Entry::Vacant(place) = taken.entry(at) {
+                place.insert(self.pages.alloc(NodeId(0)).ok_or(BadGuestMemory)?);
+            }
+        }
+        Ok(())
+    }
+
+    /// Gives back what it has taken.
+    pub fn give_back(&mut self) {
+        let taken = self.taken.take().unwrap_or_default().into_inner();
+        taken.into_values().for_each(|page| self.pages.free(page));
     }
 
     pub fn put(&self, range: core::ops::Range<usize>, bytes: &[u8]) {
@@ -172,18 +192,21 @@ impl Guest<'_> {
 impl GuestCopy for Guest<'_> {
     fn copy_from_machine(&self, dst: GuestPhysAddr, src: MachineAddr, len: u64) -> Result<(), BadGuestMemory> {
         let range = self.range(dst, len)?;
+        self.populate(&range)?;
         self.put(range, &self.pages.read(src, len));
         Ok(())
     }
 
     fn copy_to_machine(&self, dst: MachineAddr, src: GuestPhysAddr, len: u64) -> Result<(), BadGuestMemory> {
         let range = self.range(src, len)?;
+        self.populate(&range)?;
         self.pages.write(dst, &self.see(range));
         Ok(())
     }
 
     fn write(&self, dst: GuestPhysAddr, data: &[u8]) -> Result<(), BadGuestMemory> {
         let range = self.range(dst, data.len() as u64)?;
+        self.populate(&range)?;
         self.put(range, data);
         Ok(())
     }

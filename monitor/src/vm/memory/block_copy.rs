@@ -8,9 +8,11 @@
 //! for all VMs: its pages are held meanwhile, so nobody writes them.
 
 use super::place::Way;
-use super::spread::has_reserve;
 use super::{GuestRam, Inner};
-use crate::machine::memory::{DirectMemory, frames, nearest};
+use crate::machine::{
+    memory::{DirectMemory, frames, nearest},
+    shortage,
+};
 use addr::{Gfn, Mfn, NodeId, PAGES_PER_LARGE, PageSize};
 use alloc::vec::Vec;
 use arrayvec::ArrayVec;
@@ -121,6 +123,9 @@ impl GuestRam {
     }
 
     fn block_copy(&self, gfn: Gfn, source: Mfn, to: NodeId, watched: TlbGeneration) -> Option<BlockCopy> {
+        if !shortage::has_reserve(to) {
+            return None;
+        }
         let frame = self.pool(&[to]).replica_block_to_fill(gfn)?;
         Some(BlockCopy::new(Kind::Own, gfn, source, frame, watched))
     }
@@ -147,7 +152,7 @@ impl GuestRam {
             self.placing.replicated.fetch_add(PAGES_PER_LARGE, Relaxed);
             return true;
         }
-        if !has_reserve(on) {
+        if !shortage::has_reserve(on) {
             return false;
         }
         let Some(frame) = self.pool(&[on]).shared_block_to_fill() else { return false };

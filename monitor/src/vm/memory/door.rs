@@ -1,7 +1,11 @@
 //! The door for devices: a VM's memory by guest-physical address.
 
 use super::{Access, GuestRam, share::Found};
-use crate::machine::{direct, memory::DirectMemory};
+use crate::machine::{
+    direct,
+    memory::DirectMemory,
+    shortage::{self, Locked},
+};
 use addr::{BASE_PAGE, GuestPhysAddr, MachineAddr, Mfn};
 use core::sync::atomic::Ordering;
 use device::{GuestMemory, MemoryFault, PageMap};
@@ -54,7 +58,7 @@ impl GuestRam {
         access: Access,
         mut each: impl FnMut(MachineAddr, u64, u64),
     ) -> Result<(), MemoryFault> {
-        let (mut done, mut breaks) = (0, 0);
+        let (mut done, mut breaks, mut may_be_more) = (0, 0, true);
         while done < len {
             let at = addr.checked_add(done).ok_or(MemoryFault { addr })?;
             let mut inner = self.inner.lock();
@@ -71,7 +75,12 @@ impl GuestRam {
                         }
                         continue;
                     }
-                    Found::Nothing => return Err(MemoryFault { addr: at }),
+                    Found::NoMemory if may_be_more => {
+                        drop(inner);
+                        may_be_more = shortage::relieve(Some(self), Locked::Something);
+                        continue;
+                    }
+                    Found::NoMemory | Found::Nothing => return Err(MemoryFault { addr: at }),
                 },
             };
             let room = pages * BASE_PAGE - at.page_offset();

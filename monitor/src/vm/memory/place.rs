@@ -5,7 +5,10 @@
 //! write it faults and tries again until it is there. So a page that is written all the time can move, too.
 
 use super::{GuestRam, Inner};
-use crate::machine::memory::{DirectMemory, frames, nearest};
+use crate::machine::{
+    memory::{DirectMemory, frames, nearest},
+    shortage,
+};
 use addr::{BASE_PAGE, Gfn, Mfn, NodeId, PageSize};
 use alloc::vec::Vec;
 use arrayvec::ArrayVec;
@@ -191,6 +194,10 @@ impl GuestRam {
         let only = [on];
         let way = Way { tables: self.pool(nearest(on)), pages: self.pool(&only), to: on, tick, thresholds };
         let mut counts = PlacedCounts::default();
+        if !shortage::has_reserve(on) {
+            gfns.iter().for_each(|_| counts.note(Err(PlacementReason::NoMemory)));
+            return counts;
+        }
         for gfns in gfns.chunks(CHUNK) {
             self.replicate_some(gfns, &way, &mut counts);
         }

@@ -15,6 +15,8 @@ pub(super) struct Counters {
     pub(super) blocks: AtomicU64,
     pub(super) replicated: AtomicU64,
     collapsed: AtomicU64,
+    /// Pages that became one again because memory was short.
+    given_up: AtomicU64,
     pub(super) watched: AtomicU64,
     pub(super) split: AtomicU64,
     pub(super) joined: AtomicU64,
@@ -51,6 +53,10 @@ impl Counters {
     /// A block that was split to find out more is whole again.
     pub(super) fn note_join(&self) {
         self.split.fetch_sub(1, Relaxed);
+    }
+
+    pub(super) fn note_given_up(&self, pages: u64) {
+        self.given_up.fetch_add(pages, Relaxed);
     }
 
     pub(super) fn note_collapse(&self, master: Option<Mfn>) {
@@ -104,7 +110,7 @@ impl GuestRam {
             migrated_pages: placing.migrated.load(Relaxed),
             migrated_blocks: placing.blocks.load(Relaxed),
             replicated_pages: placing.replicated.load(Relaxed),
-            collapsed_pages: placing.collapsed.load(Relaxed),
+            collapsed_pages: placing.collapsed.load(Relaxed) + placing.given_up.load(Relaxed),
             watched_pages: placing.watched.load(Relaxed),
             split_blocks: placing.split.load(Relaxed),
             joined_blocks: placing.joined.load(Relaxed),

@@ -37,7 +37,9 @@ pub(super) enum Found {
     Run(Mfn, u64),
     /// It was shared and is not any more, but some vCPU may not know: finish this, then look again.
     Broken(PendingShootdown),
-    /// The guest has no such memory, or the machine none left.
+    /// The machine has none left.
+    NoMemory,
+    /// The guest has no such memory.
     Nothing,
 }
 
@@ -213,7 +215,7 @@ impl GuestRam {
         let node = crate::boot::this_hart().map_or(NodeId(0), |hart| hart.node);
         let pool = self.pool(nearest(node));
         let Some(gfn) = Some(addr.gfn()).filter(|_| self.is_ram(addr)) else { return Found::Nothing };
-        let Some(mapping) = inner.populated(&pool, gfn, self.large_allowed) else { return Found::Nothing };
+        let Some(mapping) = inner.populated(&pool, gfn, self.large_allowed) else { return Found::NoMemory };
         if access == Access::Write && mapping.is_read_only() {
             return match self.make_writable(inner, &pool, gfn) {
                 Break::Writable(mapping) => match mapping.machine_page(gfn) {
@@ -221,7 +223,7 @@ impl GuestRam {
                     None => Found::Nothing,
                 },
                 Break::Pending(pending) => Found::Broken(pending),
-                Break::NoMemory => Found::Nothing,
+                Break::NoMemory => Found::NoMemory,
             };
         }
         let index = gfn.raw() - mapping.gfn.raw();

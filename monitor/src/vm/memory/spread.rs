@@ -2,19 +2,20 @@
 //! and nothing of copies: they are for all VMs that have it.
 
 use super::{GuestRam, Inner, PlacedCounts, place::reason_of};
-use crate::machine::memory::{DirectMemory, frames, nearest};
+use crate::machine::{
+    memory::{DirectMemory, frames, nearest},
+    shortage,
+};
 use addr::{BASE_PAGE, Gfn, Mfn, NodeId, PageSize};
 use control::PlacementReason;
 use core::sync::atomic::Ordering::Relaxed;
-use frames::{MachineMemory as _, PageState as Row, PageUse, Pool};
+use frames::{MachineMemory as _, PageUse, Pool};
 use placement::Backing;
 use pmap::PageState;
 use rv_pte::PteFlags;
 
 /// Pages that are copied with the VM's lock held: on FLASH some 0.3 ms.
 const CHUNK: usize = 8;
-/// No copies are made on a node with less than this part of its memory free: one of so many.
-const RESERVE: u64 = 16;
 
 impl GuestRam {
     /// What the policy is to know of `gfn`, if it is backed by the shared page `page` and harts of `node` see that very page.
@@ -73,7 +74,7 @@ impl Inner {
 
 /// A new copy of a shared page for all VMs that have it.
 fn copy_of(pool: &Pool<'_, DirectMemory>, page: Mfn, on: NodeId) -> Result<Mfn, PlacementReason> {
-    if !has_reserve(on) {
+    if !shortage::has_reserve(on) {
         return Err(PlacementReason::NoMemory);
     }
     let copy = pool.frames.alloc_page(on, PageUse::Shared).ok_or(PlacementReason::NoMemory)?;
@@ -83,10 +84,4 @@ fn copy_of(pool: &Pool<'_, DirectMemory>, page: Mfn, on: NodeId) -> Result<Mfn, 
         frames().free(copy);
         PlacementReason::Raced
     })
-}
-
-/// Has the node so much free memory that it can have copies of shared pages?
-pub(super) fn has_reserve(node: NodeId) -> bool {
-    let counts = frames().counts(node);
-    counts.get(Row::Free) >= counts.total() / RESERVE
 }
