@@ -115,6 +115,8 @@ struct Locality {
     lanes: Vec<(VmId, Lanes)>,
     /// Large pages with hot pages in this interval.
     blocks: VecDeque<Block>,
+    /// Blocks that only their own node used, by number.
+    local_blocks: Known,
     /// Blocks of shared pages that are hot in this interval, and how many of their pages.
     shared_blocks: Vec<(SharedBlock, u32)>,
     /// How many of the former are new at this look.
@@ -244,6 +246,7 @@ impl Locality {
             budgets: Vec::new(),
             lanes: Vec::new(),
             blocks: VecDeque::new(),
+            local_blocks: Known::new(),
             shared_blocks: Vec::new(),
             noted: 0,
             turn: 0,

@@ -15,6 +15,8 @@ pub struct BlockFacts {
     pub is_over: bool,
     /// Did the look before say that its pages have different users?
     pub was_mixed: bool,
+    /// Did its own node seem to be its only user a moment ago? Guests that use a block by turns look so: whoever's turn it is.
+    pub was_local: bool,
     /// Does a device use any of it?
     pub is_pinned: bool,
     /// Did a vCPU of its VM change nodes lately?
@@ -100,7 +102,7 @@ pub enum BlockProposal {
     },
     /// Its pages have different users: let each find its place. That costs a table and TLB entries.
     Split,
-    /// Too little is known yet: ask again with more misses.
+    /// Too little is known yet: ask again with more misses, or when the next interval ends if this one has.
     Wait,
     /// It looks as if its pages had different users. So do all pages between two phases of a guest: ask again with the misses from
     /// now on, when they are as many again or another interval is over.
@@ -147,6 +149,9 @@ pub fn decide_block(facts: &BlockFacts, now: u16, switches: Switches, thresholds
     if !switches.migrate {
         return BlockProposal::Leave(Reason::SwitchedOff);
     }
+    if facts.was_local {
+        return BlockProposal::Wait;
+    }
     if !is_clear {
         return BlockProposal::Split;
     }
@@ -191,10 +196,21 @@ mod tests {
         let mut counts = [0; NODES];
         counts[..misses.len()].copy_from_slice(misses);
         let (home, history) = (NodeId(0), History::default());
-        let (is_over, was_mixed) = (true, false);
+        let (is_over, was_mixed, was_local) = (true, false, false);
         let misses = counts;
         let (is_pinned, is_unsettled, may_retry) = (false, false, true);
-        BlockFacts { home, misses, is_over, was_mixed, is_pinned, is_unsettled, parts: None, history, may_retry }
+        BlockFacts {
+            home,
+            misses,
+            is_over,
+            was_mixed,
+            was_local,
+            is_pinned,
+            is_unsettled,
+            parts: None,
+            history,
+            may_retry,
+        }
     }
 
     fn ask(facts: &BlockFacts) -> BlockProposal {
@@ -226,6 +242,17 @@ mod tests {
         assert_eq!(ask(&tried), BlockProposal::Migrate { to: NodeId(1) });
         let mixed = BlockFacts { history: History { tries: 1, last: 0 }, ..facts(&[5000, 5000]) };
         assert_eq!(ask(&mixed), BlockProposal::LookAgain);
+    }
+
+    #[test]
+    fn who_follows_the_own_node_has_to_be_alone_for_a_while() {
+        let turns = |misses: &[u32], is_over| ask(&BlockFacts { was_local: true, is_over, ..facts(misses) });
+        for is_over in [false, true] {
+            assert_eq!(turns(&[0, 9000], is_over), BlockProposal::Wait, "its own node's turn may come again");
+            assert_eq!(turns(&[0, 4000], is_over), BlockProposal::Wait);
+        }
+        assert_eq!(turns(&[5000, 5000], false), BlockProposal::LookAgain);
+        assert_eq!(turns(&[9000, 0], false), BlockProposal::Leave(Reason::Local));
     }
 
     #[test]

@@ -19,6 +19,8 @@ use tlb::CpuSet;
 const JUDGED: usize = 4;
 /// Hot pages of a block after which it is judged before the interval ends: their misses may be enough.
 const ENOUGH: u32 = 64;
+/// Intervals for which it is remembered that a block's own node used it: whoever has it by turns that are no longer leaves it there.
+const LOCAL_FOR: u16 = 3;
 /// Blocks of an interval, at most; those beyond will be hot again.
 const MOST: usize = 256;
 
@@ -44,6 +46,11 @@ pub struct Block {
     is_watched: bool,
     /// Where it goes, once that is decided.
     to: Option<NodeId>,
+}
+
+/// Neighbours have places of their own where blocks are remembered.
+const fn number_of(page: Mfn) -> Mfn {
+    Mfn::new(page.raw() / PAGES_PER_LARGE)
 }
 
 impl Locality {
@@ -137,6 +144,7 @@ impl Locality {
             misses,
             is_over: now >= self.interval_end,
             was_mixed: block.was_mixed,
+            was_local: self.local_blocks.is_known(number_of(block.page), home, self.tick, LOCAL_FOR),
             is_pinned: found.is_pinned,
             is_unsettled: is_unsettled(vm, now, INTERVAL_HZ),
             parts: block.was_mixed.then(|| self.parts(counters, vm, &block, home)),
@@ -150,7 +158,11 @@ impl Locality {
                 }
                 return Some(Block { to: Some(to), ..block });
             }
-            BlockProposal::Wait => return Some(Block { hot: 0, ..block }),
+            BlockProposal::Wait => {
+                // The interval is not held up by it.
+                let since = if facts.is_over { now } else { block.since };
+                return Some(Block { since, hot: 0, ..block });
+            }
             BlockProposal::LookAgain => {
                 let was_divided = facts.is_over && facts.parts.is_some_and(|parts| parts.is_divided);
                 let is_watched = vm.memory().watch_block_writes(block.gfn);
@@ -171,9 +183,11 @@ impl Locality {
                 }
             }
             BlockProposal::Leave(reason) => {
-                if reason == Reason::WriteShared {
+                match reason {
+                    Reason::Local => self.local_blocks.note(number_of(block.page), home, self.tick),
                     // Not again before its time, or whoever uses it so is asked all the time.
-                    vm.memory().note_try(block.gfn, self.tick, &THRESHOLDS);
+                    Reason::WriteShared => vm.memory().note_try(block.gfn, self.tick, &THRESHOLDS),
+                    _ => {}
                 }
                 _ = told(reason).map(|reason| stays(vm, 1, reason));
             }

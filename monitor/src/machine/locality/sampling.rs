@@ -237,6 +237,7 @@ impl Locality {
             misses: sample.seen,
             is_over: true,
             was_mixed: true,
+            was_local: false,
             is_pinned: found.is_pinned,
             is_unsettled: is_unsettled(vm, now, ROUNDS_HZ),
             parts: None,

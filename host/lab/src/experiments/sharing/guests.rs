@@ -62,6 +62,9 @@ pub fn vms(trial: &Trial) -> Result<Vec<VmSpec>, LabError> {
     (1..=most(trial)).map(vm).collect()
 }
 
+/// The longest that a guest works: two hours for one of eight that compile over NFS, on a host that is busy with other things.
+const PATIENCE: Duration = Duration::from_secs(7_200);
+
 /// Starts VMs.
 pub fn start_all(machine: &Running, vms: &[VmSpec]) -> Result<(), LabError> {
     vms.iter().try_for_each(|vm| machine.start(vm))
@@ -88,8 +91,7 @@ pub fn shell(client: &Client, vm: &VmSpec, script: &str) -> Result<String, LabEr
     };
     let mut agent = GuestAgent::connect(client, &vm.name, WATCHDOG).map_err(|why| failed(why.to_string()))?;
     let words = ["-c".to_owned(), script.to_owned()];
-    let patience = Some(4 * WATCHDOG);
-    let result = agent.exec("sh", &words, &[], patience).map_err(|why| failed(why.to_string()))?;
+    let result = agent.exec("sh", &words, &[], Some(PATIENCE)).map_err(|why| failed(why.to_string()))?;
     if !result.status.is_success() {
         return Err(failed(format!("{script}: {:?}: {}", result.status, String::from_utf8_lossy(&result.stderr))));
     }
