@@ -71,7 +71,6 @@ impl SharedDisk {
             if job.left == 0 {
                 return Stop::End(Status::Ok);
             }
-            let before = job.cursor;
             let step = match job.kind {
                 Kind::Read => self.read_block(job, segments, guest, ctx),
                 Kind::Write => self.write_some(job, segments, guest, ctx),
@@ -84,18 +83,27 @@ impl SharedDisk {
                     job.advance(sectors);
                     done += if job.kind.has_data() { sectors.div_ceil(SECTORS_PER_BLOCK) } else { BLOCKS_PER_STEP };
                 }
-                // What no guest maps goes for it: whoever gave the guest nothing could not ask this cache, which is locked.
-                Err(Stop::NoGuestPage) => {
-                    if job.rooms_made == MOST_ROOMS || self.reclaim(MAX_OP_BLOCKS as u64, ctx.pages) == 0 {
-                        return Stop::End(Status::IoError);
-                    }
-                    job.rooms_made += 1;
-                    job.cursor = before;
+                Err(Stop::NoGuestPage) if job.rooms_made < MOST_ROOMS && self.make_guest_room(ctx) => {
+                    job.rooms_made += 1
                 }
+                Err(Stop::NoGuestPage) => return Stop::End(Status::IoError),
                 Err(stop) => return stop,
             }
         }
         if job.left == 0 { Stop::End(Status::Ok) } else { Stop::Again }
+    }
+
+    /// A guest has no page where it should: what the cache has and no guest maps goes, since whoever looked for a page could not ask
+    /// this cache, which is locked. Not if there are pages: then it is not for want of one, and others need what is cached.
+    #[cold]
+    fn make_guest_room(&mut self, ctx: &Context<'_>) -> bool {
+        match ctx.pages.alloc(ctx.node) {
+            Some(page) => {
+                ctx.pages.free(page);
+                false
+            }
+            None => self.reclaim(MAX_OP_BLOCKS as u64, ctx.pages) > 0,
+        }
     }
 
     /// Maps or copies one block's portion into the guest; returns its sectors.
@@ -321,7 +329,7 @@ fn copy_mixed(
     guest: &dyn GuestCopy,
 ) -> Result<u64, Stop> {
     let is_private = |sector: u64| private.valid >> sector & 1 != 0;
-    let mut at = portion.offset;
+    let (start, mut at) = (job.cursor, portion.offset);
     while at < portion.end() {
         let kind = is_private(at);
         let run = (at..portion.end()).take_while(|sector| is_private(*sector) == kind).count() as u64;
@@ -330,7 +338,10 @@ fn copy_mixed(
             Some(page) => job.cursor.fill(segments, guest, sector_addr(page, at), run * SECTOR),
             None => job.cursor.zero(segments, guest, run * SECTOR),
         };
-        copied.map_err(|_| Stop::NoGuestPage)?;
+        if copied.is_err() {
+            job.cursor = start;
+            return Err(Stop::NoGuestPage);
+        }
         at += run;
     }
     Ok(portion.count)

@@ -224,7 +224,7 @@ impl Cursor {
         self.walk(segments, len, |_, addr, part| guest.write(addr, ZEROES.get(..part as usize).ok_or(BadGuestMemory)?))
     }
 
-    /// Gives the next `len` bytes of the list to `each`, piece by piece.
+    /// Gives the next `len` bytes of the list to `each`, piece by piece. The position stays as it was if that fails.
     #[inline]
     fn walk(
         &mut self,
@@ -232,23 +232,24 @@ impl Cursor {
         len: u64,
         mut each: impl FnMut(u64, GuestPhysAddr, u64) -> Result<(), BadGuestMemory>,
     ) -> Result<(), BadGuestMemory> {
-        let mut done = 0;
+        let (mut at, mut done) = (*self, 0);
         while done < len {
             // A list that is too short is the guest's mistake.
-            let (start, size) = segments.segment(self.segment).ok_or(BadGuestMemory)?;
-            let part = u64::from(size.saturating_sub(self.offset)).min(len - done);
+            let (start, size) = segments.segment(at.segment).ok_or(BadGuestMemory)?;
+            let part = u64::from(size.saturating_sub(at.offset)).min(len - done);
             if part > 0 {
-                let addr = start.checked_add(u64::from(self.offset)).ok_or(BadGuestMemory)?;
+                let addr = start.checked_add(u64::from(at.offset)).ok_or(BadGuestMemory)?;
                 each(done, addr, part)?;
                 done += part;
                 // At most `size`.
-                self.offset += part as u32;
+                at.offset += part as u32;
             }
-            if self.offset >= size {
-                self.segment += 1;
-                self.offset = 0;
+            if at.offset >= size {
+                at.segment += 1;
+                at.offset = 0;
             }
         }
+        *self = at;
         Ok(())
     }
 }

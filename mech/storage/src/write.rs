@@ -156,6 +156,7 @@ impl SharedDisk {
         for page in &staging {
             let dst = sector_addr(*page, at.offset);
             if job.cursor.drain(segments, guest, dst, at.count * SECTOR).is_err() {
+                job.cursor = start;
                 staging.iter().for_each(|page| ctx.pages.free(*page));
                 return Err(Stop::NoGuestPage);
             }

@@ -273,6 +273,23 @@ fn the_cache_makes_room_for_guests() {
     world.end(&[a, b]);
 }
 
+/// A request whose memory is gone, or was never there, costs nobody what is cached.
+#[test]
+fn bad_memory_takes_nothing_from_the_cache() {
+    let pages = Pages::new(1_000);
+    let mut world = World::new(&pages, SECTORS, vec![], 400);
+    let (a, b) = (world.private("a"), world.private("b"));
+    assert_eq!(world.run(a, Kind::Read, 0, 800, 0), Status::Ok);
+    world.fill(0, 1 << 20, 0);
+    let cached = world.pages.live();
+    for kind in [Kind::Read, Kind::Write] {
+        assert_eq!(world.run(b, kind, 0, 8, 64 << 30), Status::IoError);
+    }
+    assert_eq!(world.disk.metrics().reclaimed, 0);
+    assert!(world.pages.live() >= cached);
+    world.end(&[a, b]);
+}
+
 #[test]
 fn partitions_bound_their_vms() {
     let pages = Pages::new(1_000);

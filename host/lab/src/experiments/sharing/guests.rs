@@ -25,6 +25,8 @@ const AT_REST: u64 = MIB_BYTES;
 const REST: Duration = Duration::from_secs(45);
 /// Longest wait for that.
 const LONGEST_REST: Duration = Duration::from_secs(400);
+/// The longest that a guest works: two hours for one of eight that compile over NFS, on a host that is busy with other things.
+const PATIENCE: Duration = Duration::from_secs(7_200);
 
 /// How many VMs a trial has at most.
 pub fn most(trial: &Trial) -> u64 {
@@ -61,9 +63,6 @@ pub fn vms(trial: &Trial) -> Result<Vec<VmSpec>, LabError> {
     };
     (1..=most(trial)).map(vm).collect()
 }
-
-/// The longest that a guest works: two hours for one of eight that compile over NFS, on a host that is busy with other things.
-const PATIENCE: Duration = Duration::from_secs(7_200);
 
 /// Starts VMs.
 pub fn start_all(machine: &Running, vms: &[VmSpec]) -> Result<(), LabError> {
