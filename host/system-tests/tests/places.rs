@@ -104,6 +104,19 @@ fn pages_go_where_they_are_used() {
     assert_eq!(ok(machine.lost_pages()), 0, "pages did not come back");
 }
 
+/// Of much memory no page is hot within a tenth of a second, and all of it together is.
+#[test]
+fn pages_that_are_used_a_little_each_move_as_well() {
+    let machine = boot();
+    let guest = VmSpec { memory_mib: 256, ..probe("much", 2, "figure=places_of_much n=5") };
+    let ended = ok(machine.run(&guest));
+    assert_eq!(figure(&ended, "places_wrong"), 0, "{}", ended.console);
+    let placed = ended.stats.placement;
+    assert!(placed.migrated_blocks >= 28 && placed.split_blocks <= 4, "{placed:?}");
+    assert!(figure(&ended, "much_last") * 10 < figure(&ended, "much_first") * 7, "{}", ended.console);
+    assert_eq!(ok(machine.lost_pages()), 0, "pages did not come back");
+}
+
 /// A VM has what it asks for, and no more.
 #[test]
 fn migration_and_replication_go_apart() {

@@ -13,6 +13,7 @@
 
 mod batches;
 mod blocks;
+mod dispatch;
 mod job;
 mod sampling;
 mod spread;
@@ -21,7 +22,6 @@ pub use job::Job;
 
 use super::{capabilities, description, devices, memory, options};
 use crate::{
-    hart::{self, Hart},
     trace,
     vm::{Vm, memory::Located, registry},
 };
@@ -32,7 +32,7 @@ use blocks::Block;
 use control::{EventKind, Placement, PlacementAction, PlacementBy, PlacementReason};
 use core::sync::atomic::{AtomicU64, Ordering};
 use frames::{PageInfo, PageState};
-use job::{Lane, Lanes, Work};
+use job::Lanes;
 use machine_io::{MissCounters, MissedPage};
 use placement::{
     Backing, Budget, Misses, NODES, PageFacts, Proposal, Reason, Switches, Thresholds, Writes, decide, other_readers,
@@ -41,7 +41,6 @@ use rv::csr;
 use sampling::Sampling;
 use spin::Mutex;
 use spread::{SWEPT, SWEPT_IDLE, SharedBlock};
-use tlb::CpuSet;
 
 /// Looks per second while there is something to place, while there is not, and while no VM takes part.
 const BUSY_HZ: u64 = 200;
@@ -97,6 +96,9 @@ struct Locality {
     interval_end: u64,
     /// Number of the interval: the policy's clock.
     tick: u16,
+    /// Intervals that have ended since the counters began anew, and pages for which something was to be done since then.
+    intervals: u32,
+    done: u64,
     /// The counters' nodes as everybody else numbers them.
     nodes: [Option<NodeId>; NODES],
     /// Do both number them alike?
@@ -227,16 +229,13 @@ fn stays(vm: &Vm, pages: u64, reason: PlacementReason) {
     }
 }
 
-/// Is it a hart of `node` that has no job of this look?
-fn is_free(hart: &Hart, node: NodeId, busy: &CpuSet) -> bool {
-    hart.node == node && hart.is_online() && !busy.contains(hart.cpu)
-}
-
 impl Locality {
     const fn new() -> Self {
         Self {
             interval_end: 0,
             tick: 0,
+            intervals: 0,
+            done: 0,
             nodes: [None; NODES],
             is_alike: false,
             reports: Vec::new(),
@@ -367,12 +366,18 @@ impl Locality {
             self.judge_shared(counters, guests, page, node, now);
             return;
         };
-        if located.size == PageSize::Large {
-            self.note_block(counters, vm, gfn, page, now);
-            return;
-        }
         // Who needs no budget is not asked for it.
         let is_retry = located.history.needs_budget(self.tick, &THRESHOLDS);
+        let may_retry = !is_retry || budget(&mut self.budgets, vm, self.tick).allows(self.tick, &THRESHOLDS);
+        if located.size == PageSize::Large {
+            // The misses on a block that may not be tried need not be added up.
+            if located.history.lets(may_retry, self.tick, &THRESHOLDS) {
+                self.note_block(counters, vm, gfn, page, node, now);
+            } else {
+                stays(vm, 1, PlacementReason::Tried);
+            }
+            return;
+        }
         let mut facts = PageFacts {
             by: node,
             home,
@@ -382,7 +387,7 @@ impl Locality {
             is_pinned: located.is_pinned,
             is_unsettled: is_unsettled(vm, now, INTERVAL_HZ),
             history: located.history,
-            may_retry: !is_retry || budget(&mut self.budgets, vm, self.tick).allows(self.tick, &THRESHOLDS),
+            may_retry,
         };
         self.add_misses(counters, page, 1, &mut facts.misses);
         let proposal = decide(&facts, self.tick, switches, &THRESHOLDS);
@@ -392,6 +397,7 @@ impl Locality {
         if !matches!(proposal, Proposal::Leave(_)) {
             self.known.note(page, node, self.tick);
         }
+        self.done += u64::from(!matches!(proposal, Proposal::Leave(_)));
         match proposal {
             Proposal::Migrate { .. } => self.planned.add_one(vm.id, Kind::Migrate, node, gfn),
             Proposal::Replicate { .. } | Proposal::Watch => {
@@ -440,55 +446,5 @@ impl Locality {
         let mut misses = [0; NODES];
         self.add_misses(counters, first, pages, &mut misses);
         misses
-    }
-
-    /// Sends each hart at most one job; returns how many were sent.
-    fn send_jobs(&mut self, guests: &Guests) -> usize {
-        let mut busy = CpuSet::EMPTY;
-        self.lanes.retain(|(vm, _)| guests.find(*vm).is_some());
-        // What waits for VMs that are gone.
-        self.planned.drop_unless(|vm| guests.find(vm).is_some());
-        let mut sent = self.send_block_steps(guests, &mut busy);
-        for (vm, _) in guests.0.iter().filter(|(vm, _)| !vm.is_ending()) {
-            while let Some(lane) = self.free_lane(vm.id)
-                && let Some(batch) = self.next_batch(vm.id, &busy)
-                && let Some(target) = self.free_hart(batch.node, &busy)
-            {
-                busy = busy.with(target.cpu);
-                let work = match batch.kind {
-                    Kind::Migrate => Work::Migrate(batch.gfns),
-                    Kind::Replicate => Work::Replicate(batch.gfns),
-                    Kind::Spread => Work::Spread(batch.gfns),
-                };
-                target.send(hart::Message::Place(Job::new(vm, work, batch.node, self.tick, Some(lane))));
-                sent += 1;
-            }
-        }
-        sent
-    }
-
-    /// The VM's oldest batch that goes to a node one of whose harts is free.
-    fn next_batch(&mut self, vm: VmId, busy: &CpuSet) -> Option<Batch> {
-        let is_free = |node| hart::all().iter().any(|hart| is_free(hart, node, busy));
-        self.planned.take(|batch| batch.vm == vm && is_free(batch.node))
-    }
-
-    /// Room for one more job of the VM, if there is any.
-    fn free_lane(&mut self, vm: VmId) -> Option<Lane> {
-        let at = self.lanes.iter().position(|(id, _)| *id == vm).unwrap_or_else(|| {
-            self.lanes.push((vm, Lanes::default()));
-            self.lanes.len() - 1
-        });
-        self.lanes.get(at)?.1.take()
-    }
-
-    /// A hart of `node` that has no job of this look, by turns.
-    fn free_hart(&mut self, node: NodeId, busy: &CpuSet) -> Option<&'static Hart> {
-        let harts = hart::all();
-        let (before, behind) = harts.split_at_checked(self.turn + 1).unwrap_or((harts, &[]));
-        let mut by_turns = behind.iter().chain(before);
-        let found = by_turns.find(|hart| is_free(hart, node, busy))?;
-        self.turn = found.cpu.index();
-        Some(found)
     }
 }

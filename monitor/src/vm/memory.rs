@@ -16,6 +16,7 @@ mod sample;
 mod share;
 mod spread;
 
+pub use block::BLOCK_MOVES;
 pub use block_copy::CopyStep;
 pub use merge::{Candidates, Watched, equal_places, fingerprint, merge};
 pub use place::{Located, PlacedCounts};

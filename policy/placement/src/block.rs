@@ -13,6 +13,8 @@ pub struct BlockFacts {
     pub misses: Misses,
     /// Is the interval over? Before, only what is clear is decided.
     pub is_over: bool,
+    /// May it come to more misses? The counters go on nevertheless ([`Thresholds::go_on`]), or have not counted it from their beginning.
+    pub may_grow: bool,
     /// Did the look before say that its pages have different users?
     pub was_mixed: bool,
     /// Did its own node seem to be its only user a moment ago? Guests that use a block by turns look so: whoever's turn it is.
@@ -138,11 +140,10 @@ pub fn decide_block(facts: &BlockFacts, now: u16, switches: Switches, thresholds
     if total < u64::from(thresholds.hot) {
         return BlockProposal::Leave(Reason::Cold);
     }
-    let dominates = |misses: u32| u64::from(misses) * 1000 >= total * u64::from(thresholds.dominant_permille);
-    let Some(user) = facts.misses.iter().position(|misses| dominates(*misses)) else {
+    let Some(user) = dominant(&facts.misses, thresholds) else {
         return if facts.was_mixed { among_several(facts, switches, thresholds) } else { BlockProposal::LookAgain };
     };
-    if user == facts.home.index() {
+    if user == facts.home {
         // Another node's pages are too few to give the block up for.
         return BlockProposal::Leave(Reason::Local);
     }
@@ -153,9 +154,18 @@ pub fn decide_block(facts: &BlockFacts, now: u16, switches: Switches, thresholds
         return BlockProposal::Wait;
     }
     if !is_clear {
-        return BlockProposal::Split;
+        return if facts.may_grow { BlockProposal::Wait } else { BlockProposal::Split };
     }
-    BlockProposal::Migrate { to: NodeId(user as u8) }
+    BlockProposal::Migrate { to: user }
+}
+
+/// The node that has nearly all misses on a block.
+#[must_use]
+pub fn dominant(misses: &Misses, thresholds: &Thresholds) -> Option<NodeId> {
+    let total: u64 = misses.iter().map(|misses| u64::from(*misses)).sum();
+    let dominates = |misses: u32| u64::from(misses) * 1000 >= total * u64::from(thresholds.dominant_permille);
+    let user = misses.iter().position(|misses| dominates(*misses)).filter(|_| total > 0)?;
+    Some(NodeId(user as u8))
 }
 
 /// Are these a node's misses on a block that nobody writes, in an interval or less, worth a copy of it? The copy stays, so it may
@@ -196,13 +206,14 @@ mod tests {
         let mut counts = [0; NODES];
         counts[..misses.len()].copy_from_slice(misses);
         let (home, history) = (NodeId(0), History::default());
-        let (is_over, was_mixed, was_local) = (true, false, false);
+        let (is_over, may_grow, was_mixed, was_local) = (true, false, false, false);
         let misses = counts;
         let (is_pinned, is_unsettled, may_retry) = (false, false, true);
         BlockFacts {
             home,
             misses,
             is_over,
+            may_grow,
             was_mixed,
             was_local,
             is_pinned,
@@ -242,6 +253,15 @@ mod tests {
         assert_eq!(ask(&tried), BlockProposal::Migrate { to: NodeId(1) });
         let mixed = BlockFacts { history: History { tries: 1, last: 0 }, ..facts(&[5000, 5000]) };
         assert_eq!(ask(&mixed), BlockProposal::LookAgain);
+    }
+
+    #[test]
+    fn a_block_that_one_node_uses_a_little_has_time_to_come_to_more() {
+        let growing = |misses: &[u32]| ask(&BlockFacts { may_grow: true, ..facts(misses) });
+        assert_eq!(growing(&[0, 4095]), BlockProposal::Wait, "it would be split else");
+        assert_eq!(growing(&[0, 4096]), BlockProposal::Migrate { to: NodeId(1) });
+        assert_eq!(growing(&[2000, 2000]), BlockProposal::LookAgain);
+        assert_eq!(growing(&[0, 31]), BlockProposal::Leave(Reason::Cold));
     }
 
     #[test]

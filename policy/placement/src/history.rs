@@ -40,7 +40,7 @@ impl History {
     /// May it be tried at all, if pages that need the budget may be?
     #[must_use]
     #[inline(always)]
-    pub(crate) const fn lets(self, may_retry: bool, now: u16, thresholds: &Thresholds) -> bool {
+    pub const fn lets(self, may_retry: bool, now: u16, thresholds: &Thresholds) -> bool {
         self.allows(now, thresholds) && (may_retry || !self.needs_budget(now, thresholds))
     }
 

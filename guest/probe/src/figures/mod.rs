@@ -44,6 +44,7 @@ const FIGURES: &[(&str, Figure)] = &[
     ("spin", work::spin),
     ("places", places::places),
     ("places_of_one", places::of_one),
+    ("places_of_much", places::of_much),
     ("places_of_readers", places::of_readers),
     ("places_of_readers_once", places::of_readers_once),
     ("places_of_shared", places::of_shared),

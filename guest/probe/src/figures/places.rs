@@ -5,6 +5,8 @@
 //! - `both`: both read the same table;
 //! - `mixed`: each uses every second page, so that single pages have to move.
 //!
+//! `of_much` fills more, and has the other one use it line by line in no order: all pages a little, none of them much.
+//!
 //! `of_shared` is for one vCPU: it reads a disk's blocks into its memory, which other VMs may have in theirs, too.
 //!
 //! Each line that is read is checked, and the table is written again in the end: so what moves or has copies while it is used
@@ -19,6 +21,8 @@ const PAGE: u64 = 4096;
 /// More than the second-level cache of a modelled machine.
 const BYTES: u64 = 4 << 20;
 const LINES: u64 = BYTES / LINE;
+/// What `of_much` fills: each page is missed on a few times in a tenth of a second.
+const MUCH_LINES: u64 = (64 << 20) / LINE;
 /// Ticks between looks of a vCPU that waits for the other one: 5 ms.
 const NAP: u64 = 50_000;
 
@@ -44,8 +48,8 @@ fn note(is_right: bool) {
     }
 }
 
-fn fill(start: u64, round: u64) {
-    (0..LINES).for_each(|line| cpu::store(start + line * LINE, stamp(line, round)));
+fn fill(start: u64, lines: u64, round: u64) {
+    (0..lines).for_each(|line| cpu::store(start + line * LINE, stamp(line, round)));
 }
 
 /// Reads lines of a table that says `round`; with `writes`, what is read says one more afterwards.
@@ -62,6 +66,12 @@ fn turn(start: u64, round: u64, writes: bool, mut lines: impl Iterator<Item = u6
 /// Pages of one parity, line by line.
 fn of_parity(parity: u64) -> impl Iterator<Item = u64> {
     (0..LINES).filter(move |line| line * LINE / PAGE % 2 == parity)
+}
+
+/// All of the many lines, each once, far from the one before.
+fn scattered() -> impl Iterator<Item = u64> {
+    const { assert!(MUCH_LINES.is_power_of_two(), "an odd factor leaves none out") };
+    (0..MUCH_LINES).map(|number| number.wrapping_mul(0x9e37_79b1) % MUCH_LINES)
 }
 
 /// The time of the first and of the last of all turns, in ns per line.
@@ -91,6 +101,7 @@ extern "C" fn serve() -> ! {
             1 => measure("own", LINES, |round| turn(start, round, true, 0..LINES)),
             2 => measure("both_other", LINES, |_| turn(start, 0, false, 0..LINES)),
             3 => measure("mixed_other", LINES / 2, |round| turn(start, round, true, of_parity(1))),
+            5 => measure("much", MUCH_LINES, |round| turn(start, round, true, scattered())),
             _ => turn(start, LAST, false, 0..LINES),
         }
         DONE.store(asked, Ordering::SeqCst);
@@ -121,8 +132,8 @@ const fn middle(machine: &Machine) -> u64 {
     (machine.ram_start + machine.ram_bytes / 2).next_multiple_of(2 << 20)
 }
 
-/// Fills memory and starts the other vCPU; where the memory begins.
-fn begin(machine: &Machine, hart: u64, count: u64) -> Option<u64> {
+/// Fills so many lines of memory and starts the other vCPU; where the memory begins.
+fn begin(machine: &Machine, hart: u64, lines: u64, count: u64) -> Option<u64> {
     let start = middle(machine);
     let Some(other) = (0..machine.harts).find(|other| *other != hart) else {
         super::unable("places", "one vCPU only");
@@ -130,7 +141,7 @@ fn begin(machine: &Machine, hart: u64, count: u64) -> Option<u64> {
     };
     START.store(start, Ordering::SeqCst);
     TURNS.store(count, Ordering::SeqCst);
-    fill(start, 0);
+    fill(start, lines, 0);
     entry::start_hart(other, serve);
     Some(start)
 }
@@ -142,14 +153,14 @@ fn own(start: u64, count: u64) {
 }
 
 fn both(start: u64) {
-    fill(start, 0);
+    fill(start, LINES, 0);
     ask(2);
     measure("both", LINES, |_| turn(start, 0, false, 0..LINES));
     wait(2);
 }
 
 fn mixed(start: u64, count: u64) {
-    fill(start, 0);
+    fill(start, LINES, 0);
     ask(3);
     measure("mixed", LINES / 2, |round| turn(start, round, true, of_parity(0)));
     wait(3);
@@ -162,15 +173,25 @@ fn tell() {
 
 /// The first of the three alone.
 pub fn of_one(machine: &Machine, hart: u64, count: u64) {
-    if let Some(start) = begin(machine, hart, count) {
+    if let Some(start) = begin(machine, hart, LINES, count) {
         own(start, count);
+        tell();
+    }
+}
+
+/// As the first of the three, of more memory.
+pub fn of_much(machine: &Machine, hart: u64, count: u64) {
+    if let Some(start) = begin(machine, hart, MUCH_LINES, count) {
+        ask(5);
+        wait(5);
+        turn(start, count, false, 0..MUCH_LINES);
         tell();
     }
 }
 
 /// The second alone.
 pub fn of_readers(machine: &Machine, hart: u64, count: u64) {
-    if let Some(start) = begin(machine, hart, count) {
+    if let Some(start) = begin(machine, hart, LINES, count) {
         both(start);
         tell();
     }
@@ -178,9 +199,9 @@ pub fn of_readers(machine: &Machine, hart: u64, count: u64) {
 
 /// The second, then what has copies is written and left alone.
 pub fn of_readers_once(machine: &Machine, hart: u64, count: u64) {
-    if let Some(start) = begin(machine, hart, count) {
+    if let Some(start) = begin(machine, hart, LINES, count) {
         both(start);
-        fill(start, LAST);
+        fill(start, LINES, LAST);
         turn(start, LAST, false, 0..LINES);
         tell();
         loop {
@@ -191,12 +212,12 @@ pub fn of_readers_once(machine: &Machine, hart: u64, count: u64) {
 
 /// All three, `count` turns each.
 pub fn places(machine: &Machine, hart: u64, count: u64) {
-    let Some(start) = begin(machine, hart, count) else { return };
+    let Some(start) = begin(machine, hart, LINES, count) else { return };
     own(start, count);
     both(start);
     mixed(start, count);
     // What has copies is written: nobody sees the old contents afterwards.
-    fill(start, LAST);
+    fill(start, LINES, LAST);
     turn(start, LAST, false, 0..LINES);
     ask(4);
     wait(4);

@@ -1,18 +1,22 @@
 //! Large pages: judged by the misses on all their pages since the first of these was hot, as soon as they are enough or the
-//! counters' interval ends; moved one at a time to each node.
+//! counters' interval ends; moved two at a time to each node.
 
-use super::{Guests, INTERVAL_HZ, Job, Locality, THRESHOLDS, Work, budget, is_unsettled, stays, told};
+use super::{
+    Guests, INTERVAL_HZ, Locality, THRESHOLDS, budget, is_unsettled,
+    job::{Job, Work},
+    stays, told,
+};
 use crate::{
     hart,
     machine::{capabilities, description},
     trace,
-    vm::Vm,
+    vm::{Vm, memory::BLOCK_MOVES},
 };
 use addr::{Gfn, Mfn, NodeId, PAGES_PER_LARGE, PageSize, VmId};
 use alloc::sync::Arc;
 use control::{EventKind, PlacementAction, PlacementReason};
 use machine_io::MissCounters;
-use placement::{BlockFacts, BlockProposal, Misses, NODES, Parts, Reason, Uses, Writes, decide_block};
+use placement::{BlockFacts, BlockProposal, Misses, NODES, Parts, Reason, Uses, Writes, decide_block, dominant};
 use tlb::CpuSet;
 
 /// Blocks that are judged at a look, and those that are noted: each asks for the misses of 512 pages, some ten thousand instructions.
@@ -36,6 +40,8 @@ pub struct Block {
     since: u64,
     /// Misses before, or at the last look: they may be of another phase of the guest.
     before: Misses,
+    /// Has it been noted since before the counters began anew?
+    is_whole: bool,
     /// Hot pages since it was noted or judged.
     hot: u32,
     /// Did the look before say that its pages have different users?
@@ -54,22 +60,26 @@ const fn number_of(page: Mfn) -> Mfn {
 }
 
 impl Locality {
-    /// A page of the block of `gfn` is hot: `page` backs it.
-    pub(super) fn note_block(&mut self, counters: &MissCounters, vm: &Vm, gfn: Gfn, page: Mfn, now: u64) {
+    /// A page of the block of `gfn` is hot for `by`: `page` backs it.
+    pub(super) fn note_block(&mut self, counters: &MissCounters, vm: &Vm, gfn: Gfn, page: Mfn, by: NodeId, now: u64) {
         let gfn = gfn.large_base();
         if let Some(block) = self.blocks.iter_mut().find(|block| block.vm == vm.id && block.gfn == gfn) {
             block.hot += 1;
         } else if self.blocks.len() < MOST && self.noted < JUDGED && !vm.memory().is_copying_block(gfn) {
             self.noted += 1;
             let page = Mfn::new(page.raw() & !(PAGES_PER_LARGE - 1));
-            let before = self.misses_on(counters, page, PAGES_PER_LARGE);
+            let counted = self.misses_on(counters, page, PAGES_PER_LARGE);
+            // What others missed on it may be of another phase; if there is little of that, what there is counts, and may be enough.
+            let is_one_phase = dominant(&counted, &THRESHOLDS) == Some(by);
+            let (before, hot) = if is_one_phase { ([0; NODES], ENOUGH) } else { (counted, 1) };
             self.blocks.push_back(Block {
                 vm: vm.id,
                 gfn,
                 page,
                 since: now,
                 before,
-                hot: 1,
+                is_whole: false,
+                hot,
                 was_mixed: false,
                 was_divided: false,
                 is_watched: false,
@@ -88,6 +98,7 @@ impl Locality {
                 page,
                 since: now,
                 before: [0; NODES],
+                is_whole: false,
                 hot: 0,
                 was_mixed: false,
                 was_divided: false,
@@ -101,15 +112,17 @@ impl Locality {
     pub(super) fn end_interval(&mut self, counters: &mut MissCounters, guests: &Guests, now: u64) {
         let interval = capabilities().timebase_hz / INTERVAL_HZ;
         self.noted = 0;
-        let (end, is_over) = (self.interval_end, now >= self.interval_end);
+        let (end, is_over, goes_on) = (self.interval_end, now >= self.interval_end, self.goes_on());
         let is_due = |block: &Block| {
             let is_noted_long = is_over && block.since + interval / 2 <= end;
-            block.to.is_none() && (is_noted_long || block.hot >= ENOUGH)
+            // One user's few misses are no more while no other page has become hot.
+            let is_news = block.hot > 0 || block.was_mixed || !goes_on;
+            block.to.is_none() && (is_noted_long && is_news || block.hot >= ENOUGH)
         };
         for _ in 0..JUDGED {
             let Some(at) = self.blocks.iter().position(is_due) else {
                 if is_over {
-                    self.begin_interval(counters, guests, now + interval);
+                    self.begin_interval(counters, guests, now, interval);
                 }
                 return;
             };
@@ -119,15 +132,28 @@ impl Locality {
         }
     }
 
-    fn begin_interval(&mut self, counters: &mut MissCounters, guests: &Guests, end: u64) {
+    /// The next interval begins, mostly with counters that begin anew.
+    fn begin_interval(&mut self, counters: &mut MissCounters, guests: &Guests, now: u64, interval: u64) {
+        self.tick = self.tick.wrapping_add(1);
+        self.budgets.retain(|(vm, _)| guests.find(*vm).is_some());
+        self.interval_end = now + interval;
+        // What was counted where a vCPU was before is of no use.
+        let is_settled = guests.0.iter().all(|(vm, _)| !is_unsettled(vm, now, INTERVAL_HZ));
+        if is_settled && self.goes_on() {
+            self.intervals += 1;
+            return;
+        }
+        (self.intervals, self.done) = (0, 0);
         counters.reset();
         // What is reported and not judged yet has no misses to show for it any more.
         counters.forget_hot();
-        self.blocks.iter_mut().for_each(|block| block.before = [0; NODES]);
+        self.blocks.iter_mut().for_each(|block| (block.before, block.is_whole) = ([0; NODES], true));
         self.shared_blocks.clear();
-        self.tick = self.tick.wrapping_add(1);
-        self.budgets.retain(|(vm, _)| guests.find(*vm).is_some());
-        self.interval_end = end;
+    }
+
+    /// Will the counters go on when the interval is over?
+    const fn goes_on(&self) -> bool {
+        THRESHOLDS.go_on(self.intervals + 1, self.done)
     }
 
     /// The block, if there is more to do with it: it goes somewhere, or is looked at again.
@@ -143,6 +169,7 @@ impl Locality {
             home,
             misses,
             is_over: now >= self.interval_end,
+            may_grow: self.goes_on() || !block.is_whole,
             was_mixed: block.was_mixed,
             was_local: self.local_blocks.is_known(number_of(block.page), home, self.tick, LOCAL_FOR),
             is_pinned: found.is_pinned,
@@ -151,7 +178,11 @@ impl Locality {
             history: found.history,
             may_retry: budget(&mut self.budgets, vm, self.tick).allows(self.tick, &THRESHOLDS),
         };
-        match decide_block(&facts, self.tick, *switches, &THRESHOLDS) {
+        let proposal = decide_block(&facts, self.tick, *switches, &THRESHOLDS);
+        if let BlockProposal::Migrate { .. } | BlockProposal::Replicate { .. } | BlockProposal::Split = proposal {
+            self.done += PAGES_PER_LARGE;
+        }
+        match proposal {
             BlockProposal::Migrate { to } => {
                 if found.history.needs_budget(self.tick, &THRESHOLDS) {
                     budget(&mut self.budgets, vm, self.tick).spend(PAGES_PER_LARGE as u32);
@@ -210,28 +241,28 @@ impl Locality {
         Parts { is_divided: uses.is_divided(), was_divided: block.was_divided, writes }
     }
 
-    /// For each VM and node the next step of the block that moves there, or else the next block that is to; how many.
+    /// For each VM and node the next steps of the blocks that move there, or else the next blocks that are to; how many. They need no
+    /// lanes: what they copy they copy without the VM's lock.
     pub(super) fn send_block_steps(&mut self, guests: &Guests, busy: &mut CpuSet) -> usize {
         let mut sent = 0;
         for (vm, _) in guests.0.iter().filter(|(vm, _)| !vm.is_ending()) {
             for node in description().nodes.ids() {
                 let goes = |block: &Block| block.vm == vm.id && block.to == Some(node);
                 sent += usize::from(self.send_copy_step(vm, node, busy));
-                let next = self.blocks.iter().position(goes);
-                let is_moving = vm.memory().has_block_move(node);
-                let work = match next.and_then(|at| self.blocks.get(at)).filter(|_| !is_moving) {
-                    Some(block) => Work::BeginBlock(block.gfn),
-                    None if is_moving => Work::StepBlock,
-                    None => continue,
-                };
-                let Some(target) = self.free_hart(node, busy) else { continue };
-                let Some(lane) = self.free_lane(vm.id) else { break };
-                if let (false, Some(at)) = (is_moving, next) {
-                    self.blocks.remove(at);
+                let moving = vm.memory().block_moves(node);
+                for number in 0..BLOCK_MOVES {
+                    let next = self.blocks.iter().position(goes).filter(|_| number >= moving);
+                    let work = match next.and_then(|at| self.blocks.get(at)) {
+                        Some(block) => Work::BeginBlock(block.gfn),
+                        None if number < moving => Work::StepBlock,
+                        None => break,
+                    };
+                    let Some(target) = self.free_hart(node, busy) else { break };
+                    next.and_then(|at| self.blocks.remove(at));
+                    *busy = busy.with(target.cpu);
+                    target.send(hart::Message::Place(Job::new(vm, work, node, self.tick, None)));
+                    sent += 1;
                 }
-                *busy = busy.with(target.cpu);
-                target.send(hart::Message::Place(Job::new(vm, work, node, self.tick, Some(lane))));
-                sent += 1;
             }
         }
         // Those of VMs that are gone.
@@ -239,7 +270,7 @@ impl Locality {
         sent
     }
 
-    /// A step of a block that `node` is to have a copy of. It needs no lane: nobody waits for the VM's lock meanwhile.
+    /// A step of a block that `node` is to have a copy of.
     fn send_copy_step(&mut self, vm: &Arc<Vm>, node: NodeId, busy: &mut CpuSet) -> bool {
         if !vm.memory().has_block_copy(node) {
             return false;

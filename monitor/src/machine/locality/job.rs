@@ -14,8 +14,10 @@ use control::{EventKind, PlacementAction, PlacementReason};
 
 /// Pages of a job: their shootdowns are the same. On FLASH a job takes a hart up to 3 ms, most of it for the copies' misses.
 pub const BATCH: usize = 64;
-/// Steps of a block in a job, and pages of a step: while those are copied, the VM's vCPUs wait if they fault.
-const STEPS: usize = 8;
+/// Steps of a block in a job, and pages of a step: a job takes a hart of FLASH half of the time between two looks.
+const STEPS: usize = 4;
+/// Of a copy there is one on each node at a time, so it may take a hart twice as long.
+const COPY_STEPS: usize = 8;
 const STEP: u64 = 16;
 
 /// Jobs of a VM at a time. Pages are copied with the VM's lock held: of more jobs most would wait for each other, and so would
@@ -115,7 +117,7 @@ fn perform(vm: &Vm, work: Work, node: NodeId, tick: u16) {
 }
 
 fn copy_block(vm: &Vm, node: NodeId, tick: u16) {
-    for _ in 0..STEPS {
+    for _ in 0..COPY_STEPS {
         match vm.memory().step_block_copy(node, STEP, tick, &THRESHOLDS) {
             CopyStep::More => {}
             CopyStep::Nothing => return,

@@ -236,6 +236,7 @@ impl Locality {
             home,
             misses: sample.seen,
             is_over: true,
+            may_grow: false,
             was_mixed: true,
             was_local: false,
             is_pinned: found.is_pinned,

@@ -1,7 +1,7 @@
 //! A 2 MiB block that moves to another node as a whole.
 //!
 //! That is too much to copy at once, so it goes in steps, without the VM's lock, with the block watched all the time: its users
-//! read it where it is, and who wants to write it moves it on a little and tries again, so that everybody gets on. Whatever else
+//! read it where it is, and who wants to write it copies a little of it, beside whoever else does, and tries again. Whatever else
 //! happens to the block in between (a device writes it, the guest gives it back, a part of it becomes shared) ends the watch or
 //! the block, and the next step notices and gives up.
 
@@ -11,7 +11,7 @@ use crate::machine::memory::{DirectMemory, frames, nearest};
 use addr::{Gfn, Mfn, NodeId, PAGES_PER_LARGE, PageSize};
 use control::PlacementReason;
 use core::sync::atomic::Ordering;
-use frames::{Dirty, DyingList, Frame, PendingShootdown, Pool};
+use frames::{Dirty, DyingList, Frame, MachineMemory as _, PendingShootdown, Pool};
 use placement::{History, Thresholds};
 use pmap::{Mapping, PageState};
 use rv_pte::PteFlags;
@@ -21,7 +21,10 @@ use tlb::TlbGeneration;
 /// Pages that a writer copies before it tries again.
 const HELP_PAGES: u64 = 4;
 
-/// A block on its way.
+/// Blocks of a VM that move to a node at a time: a vCPU that writes to one waits until it is there.
+pub const BLOCK_MOVES: usize = 2;
+
+/// A block on its way. Whoever copies takes the next pages for that, so several can.
 pub(super) struct BlockMove {
     /// Its first guest page.
     gfn: Gfn,
@@ -29,14 +32,18 @@ pub(super) struct BlockMove {
     source: Mfn,
     /// Where it goes.
     to: NodeId,
-    /// What it goes to; not here while somebody copies to it, without the lock.
-    frame: Option<Frame<Dirty>>,
-    /// Pages that are there.
-    copied: u64,
+    /// What it goes to.
+    frame: Frame<Dirty>,
+    /// Pages that are there, or that somebody copies without the lock.
+    taken: u64,
+    /// How many do so: the frame is not given back before they have ended.
+    copiers: u32,
     /// The shootdown of the watch: nothing is copied before it has ended.
     watched: TlbGeneration,
     /// What the block's row is to say then.
     history: History,
+    /// Somebody has touched it: it stays.
+    stays: bool,
 }
 
 impl GuestRam {
@@ -55,7 +62,7 @@ impl GuestRam {
         self.mend(inner, pool, mapping.gfn, outcome)
     }
 
-    /// Begins to move the block of `gfn` to `to`. One block of a VM moves to a node at a time.
+    /// Begins to move the block of `gfn` to `to`, if not [`BLOCK_MOVES`] do.
     ///
     /// # Errors
     /// Why it stays.
@@ -72,7 +79,7 @@ impl GuestRam {
         let token = {
             let mut inner = self.inner.lock();
             let source = inner.own_block(gfn)?;
-            if inner.is_moving_block(gfn) || inner.is_copying(gfn) || inner.moving.iter().any(|block| block.to == to) {
+            if inner.is_moving_block(gfn) || inner.is_copying(gfn) || inner.block_moves(to) >= BLOCK_MOVES {
                 return Err(PlacementReason::Raced);
             }
             let frame = pool.block_to_fill(gfn).ok_or(PlacementReason::NoMemory)?;
@@ -88,15 +95,16 @@ impl GuestRam {
             inner.last_watched = token.generation();
             let (tries, last) = frames().map().entry(source).map_or((0, 0), frames::MemMapEntry::history);
             let history = History { tries, last }.tried(tick, thresholds);
-            let (frame, watched) = (Some(frame), token.generation());
-            inner.moving.push(BlockMove { gfn, source, to, frame, copied: 0, watched, history });
+            let (watched, taken, copiers, stays) = (token.generation(), 0, 0, false);
+            inner.moving.push(BlockMove { gfn, source, to, frame, taken, copiers, watched, history, stays });
             token
         };
         self.finish(PendingShootdown::new(token, DyingList::new()));
         Ok(())
     }
 
-    /// Moves up to `pages` pages of the block that is on its way to `node`, if one is. `false` when it is there, or stays.
+    /// Moves up to `pages` pages of a block that is on its way to `node`, if one is. `false` when nobody has to be asked for more:
+    /// it is there, or stays, or others copy the rest.
     pub fn step_block_move(&self, node: NodeId, pages: u64) -> bool {
         self.step_move(|block| block.to == node, pages)
     }
@@ -105,34 +113,26 @@ impl GuestRam {
         let mut dying = DyingList::new();
         let (gfn, node, token) = {
             let mut inner = self.inner.lock();
-            let Some(block) = inner.moving.iter_mut().find(|block| wanted(block)) else { return false };
-            let Some(mut frame) = block.frame.take() else {
-                // Somebody else is just copying.
+            let is_open = |block: &BlockMove| wanted(block) && !block.stays && block.taken < PAGES_PER_LARGE;
+            let Some(block) = inner.moving.iter_mut().find(|block| is_open(block)) else { return false };
+            if !self.tlb.all_passed(block.watched) {
                 return true;
-            };
-            let BlockMove { gfn, source, to, mut copied, watched, .. } = *block;
-            if self.tlb.all_passed(watched) {
-                // Who faults or copies other pages does not wait for it.
-                drop(inner);
-                frame.fill_some(&DirectMemory, source, copied, pages);
-                copied = (copied + pages).min(PAGES_PER_LARGE);
-                inner = self.inner.lock();
             }
+            let (gfn, pages) = block.take(pages);
+            // Who faults or copies other pages does not wait for it.
+            drop(inner);
+            pages.for_each(|(from, to)| DirectMemory.copy_page(from, to));
+            inner = self.inner.lock();
+            let Some(is_complete) = inner.has_copied(gfn) else { return true };
             let at = inner.moving.iter().position(|block| block.gfn == gfn);
-            let is_still = at.and_then(|at| inner.moving.get(at)).is_some_and(|block| inner.is_still(block));
-            if let (true, Some(block)) =
-                (is_still && copied < PAGES_PER_LARGE, at.and_then(|at| inner.moving.get_mut(at)))
-            {
-                (block.copied, block.frame) = (copied, Some(frame));
-                return true;
-            }
             // It is not there any more where the VM ends.
-            let block = at.map(|at| inner.moving.swap_remove(at)).filter(|_| is_still);
-            let Some(block) = block else {
-                frames().free(frame);
+            let Some(block) = at.map(|at| inner.moving.swap_remove(at)) else { return false };
+            let to = block.to;
+            if !is_complete {
+                frames().free(block.frame);
                 return false;
-            };
-            if !inner.end_block_move(&block, frame, &mut dying) {
+            }
+            if !inner.end_block_move(block, &mut dying) {
                 return false;
             }
             let token = self.tlb.retire();
@@ -158,10 +158,10 @@ impl GuestRam {
         let _ = self.step_move(|block| block.gfn == gfn.large_base(), HELP_PAGES);
     }
 
-    /// Is a block on its way to `node`?
+    /// Blocks on their way to `node`.
     #[must_use]
-    pub fn has_block_move(&self, node: NodeId) -> bool {
-        self.inner.lock().moving.iter().any(|block| block.to == node)
+    pub fn block_moves(&self, node: NodeId) -> usize {
+        self.inner.lock().block_moves(node)
     }
 }
 
@@ -176,13 +176,17 @@ impl Inner {
         }
     }
 
+    fn block_moves(&self, node: NodeId) -> usize {
+        self.moving.iter().filter(|block| block.to == node).count()
+    }
+
     pub(super) fn is_moving_block(&self, gfn: Gfn) -> bool {
         self.moving.iter().any(|block| block.gfn == gfn.large_base())
     }
 
     /// The VM ends.
     pub(super) fn forget_block_move(&mut self) {
-        self.moving.drain(..).filter_map(|block| block.frame).for_each(|frame| frames().free(frame));
+        self.moving.drain(..).for_each(|block| frames().free(block.frame));
     }
 
     /// Has nobody touched the block since it was watched?
@@ -192,9 +196,21 @@ impl Inner {
         found.is_ok_and(|mapping| mapping.size == PageSize::Large && mapping.state == same)
     }
 
+    /// Somebody has copied what they took of the block. Is it all there now, or does it stay? Neither (`None`) while there is more to
+    /// copy, or others copy.
+    fn has_copied(&mut self, gfn: Gfn) -> Option<bool> {
+        let Some(at) = self.moving.iter().position(|block| block.gfn == gfn) else { return Some(false) };
+        let is_touched = !self.moving.get(at).is_some_and(|block| self.is_still(block));
+        let block = self.moving.get_mut(at)?;
+        block.copiers -= 1;
+        block.stays |= is_touched;
+        let is_open = block.copiers > 0 || (!block.stays && block.taken < PAGES_PER_LARGE);
+        (!is_open).then_some(!block.stays)
+    }
+
     /// All is copied: the new block takes the old one's place.
-    fn end_block_move(&mut self, block: &BlockMove, frame: Frame<Dirty>, dying: &mut DyingList) -> bool {
-        let BlockMove { gfn, history, .. } = *block;
+    fn end_block_move(&mut self, block: BlockMove, dying: &mut DyingList) -> bool {
+        let BlockMove { gfn, frame, history, .. } = block;
         let first = frame.mfn();
         let frame = match frame.overwritten(PageSize::Large.bytes()) {
             Ok(frame) => frame,
@@ -210,5 +226,16 @@ impl Inner {
         set_history(first, history);
         self.remove_leaves(gfn, PAGES_PER_LARGE);
         true
+    }
+}
+
+impl BlockMove {
+    /// Somebody copies the next pages, as many as `most`: where each comes from and goes.
+    fn take(&mut self, most: u64) -> (Gfn, impl Iterator<Item = (Mfn, Mfn)> + use<>) {
+        let pages = self.taken..(self.taken + most).min(PAGES_PER_LARGE);
+        self.taken = pages.end;
+        self.copiers += 1;
+        let (source, target) = (self.source.raw(), self.frame.mfn().raw());
+        (self.gfn, pages.map(move |page| (Mfn::new(source + page), Mfn::new(target + page))))
     }
 }
