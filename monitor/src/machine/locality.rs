@@ -96,9 +96,9 @@ struct Locality {
     interval_end: u64,
     /// Number of the interval: the policy's clock.
     tick: u16,
-    /// Intervals that have ended since the counters began anew, and pages for which something was to be done since then.
+    /// Intervals that have ended since the counters began anew, and pages that have become hot since then.
     intervals: u32,
-    done: u64,
+    hot: u64,
     /// The counters' nodes as everybody else numbers them.
     nodes: [Option<NodeId>; NODES],
     /// Do both number them alike?
@@ -235,7 +235,7 @@ impl Locality {
             interval_end: 0,
             tick: 0,
             intervals: 0,
-            done: 0,
+            hot: 0,
             nodes: [None; NODES],
             is_alike: false,
             reports: Vec::new(),
@@ -326,6 +326,7 @@ impl Locality {
         let watched = self.watched.iter().map(|watched| watched.gfns.len()).sum();
         let room = self.planned.room(watched).min(reports.len());
         let count = counters.take_hot(&mut reports[..room]);
+        self.hot += count as u64;
         let mut to_watch = Batches::new();
         for report in reports.iter().take(count) {
             self.judge(counters, guests, *report, now, &mut to_watch);
@@ -372,7 +373,7 @@ impl Locality {
         if located.size == PageSize::Large {
             // The misses on a block that may not be tried need not be added up.
             if located.history.lets(may_retry, self.tick, &THRESHOLDS) {
-                self.note_block(counters, vm, gfn, page, node, now);
+                self.note_block(counters, vm, gfn, page, now);
             } else {
                 stays(vm, 1, PlacementReason::Tried);
             }
@@ -397,7 +398,6 @@ impl Locality {
         if !matches!(proposal, Proposal::Leave(_)) {
             self.known.note(page, node, self.tick);
         }
-        self.done += u64::from(!matches!(proposal, Proposal::Leave(_)));
         match proposal {
             Proposal::Migrate { .. } => self.planned.add_one(vm.id, Kind::Migrate, node, gfn),
             Proposal::Replicate { .. } | Proposal::Watch => {

@@ -160,8 +160,7 @@ pub fn decide_block(facts: &BlockFacts, now: u16, switches: Switches, thresholds
 }
 
 /// The node that has nearly all misses on a block.
-#[must_use]
-pub fn dominant(misses: &Misses, thresholds: &Thresholds) -> Option<NodeId> {
+fn dominant(misses: &Misses, thresholds: &Thresholds) -> Option<NodeId> {
     let total: u64 = misses.iter().map(|misses| u64::from(*misses)).sum();
     let dominates = |misses: u32| u64::from(misses) * 1000 >= total * u64::from(thresholds.dominant_permille);
     let user = misses.iter().position(|misses| dominates(*misses)).filter(|_| total > 0)?;

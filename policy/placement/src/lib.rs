@@ -39,7 +39,7 @@ mod page;
 mod samples;
 mod thresholds;
 
-pub use block::{BlockFacts, BlockProposal, Parts, Uses, decide_block, dominant, is_worth_a_copy};
+pub use block::{BlockFacts, BlockProposal, Parts, Uses, decide_block, is_worth_a_copy};
 pub use budget::Budget;
 pub use history::History;
 pub use page::{Backing, PageFacts, Proposal, Reason, Writes, decide, other_readers, sole_user};

@@ -42,7 +42,7 @@ pub struct Thresholds {
     pub patience_ticks: u16,
     /// The budget is this part of a VM's pages: one of so many.
     pub retry_part: u32,
-    /// Pages for which something is done in an interval, of all VMs, below which the counters go on through the next ones.
+    /// Pages that become hot in an interval, of all VMs, below which the counters go on through the next ones.
     pub few: u64,
     /// Intervals after which they begin anew at the latest.
     pub most_intervals: u32,
@@ -76,13 +76,14 @@ impl Thresholds {
         }
     }
 
-    /// An interval ends, the one of number `number` (from 1) since the counters began anew, and since then something was done for `done`
-    /// pages: do they go on?
+    /// An interval ends, the one of number `number` (from 1) since the counters began anew, and since then `hot` pages have become hot: do
+    /// they go on?
     #[must_use]
-    pub const fn go_on(&self, number: u32, done: u64) -> bool {
+    pub const fn go_on(&self, number: u32, hot: u64) -> bool {
         match number {
-            0 | 1 => done < self.few,
-            // What is done now is for pages that take so long to become hot, and others of these shall have as long.
+            // A page becomes hot once until they begin anew: where many are they shall soon be able to say so again.
+            0 | 1 => hot < self.few,
+            // What becomes hot now takes so long for that, and others of its kind shall have as long.
             _ => number < self.most_intervals,
         }
     }

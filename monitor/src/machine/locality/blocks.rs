@@ -16,7 +16,7 @@ use addr::{Gfn, Mfn, NodeId, PAGES_PER_LARGE, PageSize, VmId};
 use alloc::sync::Arc;
 use control::{EventKind, PlacementAction, PlacementReason};
 use machine_io::MissCounters;
-use placement::{BlockFacts, BlockProposal, Misses, NODES, Parts, Reason, Uses, Writes, decide_block, dominant};
+use placement::{BlockFacts, BlockProposal, Misses, NODES, Parts, Reason, Uses, Writes, decide_block};
 use tlb::CpuSet;
 
 /// Blocks that are judged at a look, and those that are noted: each asks for the misses of 512 pages, some ten thousand instructions.
@@ -60,18 +60,15 @@ const fn number_of(page: Mfn) -> Mfn {
 }
 
 impl Locality {
-    /// A page of the block of `gfn` is hot for `by`: `page` backs it.
-    pub(super) fn note_block(&mut self, counters: &MissCounters, vm: &Vm, gfn: Gfn, page: Mfn, by: NodeId, now: u64) {
+    /// A page of the block of `gfn` is hot: `page` backs it.
+    pub(super) fn note_block(&mut self, counters: &MissCounters, vm: &Vm, gfn: Gfn, page: Mfn, now: u64) {
         let gfn = gfn.large_base();
         if let Some(block) = self.blocks.iter_mut().find(|block| block.vm == vm.id && block.gfn == gfn) {
             block.hot += 1;
         } else if self.blocks.len() < MOST && self.noted < JUDGED && !vm.memory().is_copying_block(gfn) {
             self.noted += 1;
             let page = Mfn::new(page.raw() & !(PAGES_PER_LARGE - 1));
-            let counted = self.misses_on(counters, page, PAGES_PER_LARGE);
-            // What others missed on it may be of another phase; if there is little of that, what there is counts, and may be enough.
-            let is_one_phase = dominant(&counted, &THRESHOLDS) == Some(by);
-            let (before, hot) = if is_one_phase { ([0; NODES], ENOUGH) } else { (counted, 1) };
+            let before = self.misses_on(counters, page, PAGES_PER_LARGE);
             self.blocks.push_back(Block {
                 vm: vm.id,
                 gfn,
@@ -79,7 +76,7 @@ impl Locality {
                 since: now,
                 before,
                 is_whole: false,
-                hot,
+                hot: 1,
                 was_mixed: false,
                 was_divided: false,
                 is_watched: false,
@@ -112,12 +109,10 @@ impl Locality {
     pub(super) fn end_interval(&mut self, counters: &mut MissCounters, guests: &Guests, now: u64) {
         let interval = capabilities().timebase_hz / INTERVAL_HZ;
         self.noted = 0;
-        let (end, is_over, goes_on) = (self.interval_end, now >= self.interval_end, self.goes_on());
+        let (end, is_over) = (self.interval_end, now >= self.interval_end);
         let is_due = |block: &Block| {
             let is_noted_long = is_over && block.since + interval / 2 <= end;
-            // One user's few misses are no more while no other page has become hot.
-            let is_news = block.hot > 0 || block.was_mixed || !goes_on;
-            block.to.is_none() && (is_noted_long && is_news || block.hot >= ENOUGH)
+            block.to.is_none() && (is_noted_long || block.hot >= ENOUGH)
         };
         for _ in 0..JUDGED {
             let Some(at) = self.blocks.iter().position(is_due) else {
@@ -143,7 +138,7 @@ impl Locality {
             self.intervals += 1;
             return;
         }
-        (self.intervals, self.done) = (0, 0);
+        (self.intervals, self.hot) = (0, 0);
         counters.reset();
         // What is reported and not judged yet has no misses to show for it any more.
         counters.forget_hot();
@@ -153,7 +148,7 @@ impl Locality {
 
     /// Will the counters go on when the interval is over?
     const fn goes_on(&self) -> bool {
-        THRESHOLDS.go_on(self.intervals + 1, self.done)
+        THRESHOLDS.go_on(self.intervals + 1, self.hot)
     }
 
     /// The block, if there is more to do with it: it goes somewhere, or is looked at again.
@@ -178,11 +173,7 @@ impl Locality {
             history: found.history,
             may_retry: budget(&mut self.budgets, vm, self.tick).allows(self.tick, &THRESHOLDS),
         };
-        let proposal = decide_block(&facts, self.tick, *switches, &THRESHOLDS);
-        if let BlockProposal::Migrate { .. } | BlockProposal::Replicate { .. } | BlockProposal::Split = proposal {
-            self.done += PAGES_PER_LARGE;
-        }
-        match proposal {
+        match decide_block(&facts, self.tick, *switches, &THRESHOLDS) {
             BlockProposal::Migrate { to } => {
                 if found.history.needs_budget(self.tick, &THRESHOLDS) {
                     budget(&mut self.budgets, vm, self.tick).spend(PAGES_PER_LARGE as u32);

@@ -82,7 +82,6 @@ impl Locality {
         let budget = budget(&mut self.budgets, vm, self.tick);
         if is_worth && budget.allows(self.tick, &THRESHOLDS) && vm.memory().begin_shared_copy(gfn, by) {
             budget.spend(PAGES_PER_LARGE as u32);
-            self.done += PAGES_PER_LARGE;
         }
     }
 
@@ -97,7 +96,6 @@ impl Locality {
         let proposal = decide(facts, self.tick, switches, thresholds);
         match proposal {
             Proposal::Replicate { on, .. } => {
-                self.done += 1;
                 budget(&mut self.budgets, vm, self.tick).spend(1);
                 self.planned.add_one(vm.id, Kind::Spread, on, gfn);
             }
