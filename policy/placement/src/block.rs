@@ -140,10 +140,11 @@ pub fn decide_block(facts: &BlockFacts, now: u16, switches: Switches, thresholds
     if total < u64::from(thresholds.hot) {
         return BlockProposal::Leave(Reason::Cold);
     }
-    let Some(user) = dominant(&facts.misses, thresholds) else {
+    let dominates = |misses: u32| u64::from(misses) * 1000 >= total * u64::from(thresholds.dominant_permille);
+    let Some(user) = facts.misses.iter().position(|misses| dominates(*misses)) else {
         return if facts.was_mixed { among_several(facts, switches, thresholds) } else { BlockProposal::LookAgain };
     };
-    if user == facts.home {
+    if user == facts.home.index() {
         // Another node's pages are too few to give the block up for.
         return BlockProposal::Leave(Reason::Local);
     }
@@ -156,15 +157,7 @@ pub fn decide_block(facts: &BlockFacts, now: u16, switches: Switches, thresholds
     if !is_clear {
         return if facts.may_grow { BlockProposal::Wait } else { BlockProposal::Split };
     }
-    BlockProposal::Migrate { to: user }
-}
-
-/// The node that has nearly all misses on a block.
-fn dominant(misses: &Misses, thresholds: &Thresholds) -> Option<NodeId> {
-    let total: u64 = misses.iter().map(|misses| u64::from(*misses)).sum();
-    let dominates = |misses: u32| u64::from(misses) * 1000 >= total * u64::from(thresholds.dominant_permille);
-    let user = misses.iter().position(|misses| dominates(*misses)).filter(|_| total > 0)?;
-    Some(NodeId(user as u8))
+    BlockProposal::Migrate { to: NodeId(user as u8) }
 }
 
 /// Are these a node's misses on a block that nobody writes, in an interval or less, worth a copy of it? The copy stays, so it may

@@ -131,10 +131,12 @@ impl Locality {
     fn begin_interval(&mut self, counters: &mut MissCounters, guests: &Guests, now: u64, interval: u64) {
         self.tick = self.tick.wrapping_add(1);
         self.budgets.retain(|(vm, _)| guests.find(*vm).is_some());
+        // What was counted before there was a guest is of no use,
+        let was_counting = self.interval_end != 0;
         self.interval_end = now + interval;
-        // What was counted where a vCPU was before is of no use.
+        // nor is what was counted where a vCPU was before.
         let is_settled = guests.0.iter().all(|(vm, _)| !is_unsettled(vm, now, INTERVAL_HZ));
-        if is_settled && self.goes_on() {
+        if was_counting && is_settled && self.goes_on() {
             self.intervals += 1;
             return;
         }
