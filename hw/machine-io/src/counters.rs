@@ -122,12 +122,12 @@ impl<R: Registers> MissCounters<R> {
             return false;
         }
         // Those of a page lie side by side, and so do pages; the header has been checked, so all are inside.
-        let mut at = self.first_counter + page as usize * self.node_count * 4;
-        for _ in 0..pages {
-            for sum in sums.iter_mut().take(self.node_count) {
-                *sum = sum.saturating_add(self.memory.read(at));
-                at += 4;
-            }
+        let row = self.node_count * 4;
+        let mut at = self.first_counter + page as usize * row;
+        for sum in sums.iter_mut().take(self.node_count) {
+            let misses = self.memory.sum(at, row, pages as usize);
+            *sum = sum.saturating_add(u32::try_from(misses).unwrap_or(u32::MAX));
+            at += 4;
         }
         true
     }
