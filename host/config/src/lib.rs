@@ -70,6 +70,7 @@ mod reader;
 mod suggest;
 mod vm_file;
 
+pub use machine_file::DEFAULT_CPU;
 pub use model::{Latency, ModelError, ModelPlan, Preset};
 pub use paths::{CACHE_VARIABLE, Loader, cache_dir};
 pub use plan::{

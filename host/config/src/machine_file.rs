@@ -20,7 +20,7 @@ use crate::vm_file;
 
 /// What a server's CPU has by its profile, and Svvptc: a guest need not fence when it maps a page. QEMU empties its whole TLB
 /// for a fence, and a compiler is three times as fast without.
-const DEFAULT_CPU: &str = "rva23s64,svvptc=on";
+pub const DEFAULT_CPU: &str = "rva23s64,svvptc=on";
 
 /// Reads a machine file and all that it names.
 pub fn load(loader: &Loader, file: &Path) -> Result<MachinePlan, ConfigError> {

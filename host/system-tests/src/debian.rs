@@ -21,14 +21,14 @@ const INITRD: &str = "initrd.cpio";
 /// Longest wait for a guest to come up, for a command in it, and for its end. Only a watchdog.
 const PATIENCE: Duration = Duration::from_secs(600);
 
-/// A machine with all that Debian guests need: kernel, U-Boot, root image.
+/// A machine with all that Debian guests need: kernel, U-Boot, root image. Its CPU is the one that users have.
 ///
 /// # Panics
 /// If the images have not been made.
 #[track_caller]
 #[must_use]
 pub fn with_debian(rig: Rig) -> Rig {
-    let rig = ok(rig.with_debian(INITRD));
+    let rig = ok(rig.sparing_fences().with_debian(INITRD));
     let rig = ok(rig.module(FIRMWARE, ok(artifacts::cached("u-boot/u-boot.bin"))));
     ok(rig.image(ROOT, ok(artifacts::cached("root/root.img"))))
 }

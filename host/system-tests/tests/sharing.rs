@@ -240,8 +240,6 @@ const SUM: &str = "sha256sum < $1; wc -c < $1";
 #[test]
 fn what_went_over_the_wire_is_there_once() {
     let rig = ok(ok(Rig::new("wire", 2, 2048)).subnet("lan", false));
-    // Guests need no fence after they have mapped something: each empties the emulator's whole TLB.
-    let rig = rig.hardware(|hardware| hardware.cpu = "rva23s64,svvptc=on".into());
     let machine = ok(with_debian(rig).boot());
     let on_lan = |vm| VmSpec { nets: vec![net("lan", None)], ..debian(vm, 1) };
     let specs = [on_lan("server"), on_lan("client"), VmSpec { sharing: false, ..on_lan("apart") }];

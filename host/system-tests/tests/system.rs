@@ -49,11 +49,11 @@ fn guests_of_1_2_and_8_vcpus_share_four_nodes() {
 /// Without AIA, on the largest CPU: network and disks through the PLIC.
 #[test]
 fn network_and_disk_work_through_a_plic() {
-    let rig = ok(Rig::new("plic-net", 2, 1024)).hardware(|hardware| {
+    let rig = with_debian(ok(Rig::new("plic-net", 2, 1024))).hardware(|hardware| {
         hardware.interrupts = MachineInterrupts::Plic;
         hardware.cpu = "max".into();
     });
-    let rig = ok(ok(with_debian(rig).scratch("data", 128)).subnet("lan", true));
+    let rig = ok(ok(rig.scratch("data", 128)).subnet("lan", true));
     let machine = ok(rig.boot());
     let mut spec = VmSpec { nets: vec![net("lan", None)], ..debian("plic", 2) };
     spec.disks.push(disk("data", "data", DiskMode::Persistent));

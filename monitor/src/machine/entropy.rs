@@ -15,8 +15,9 @@ use virtio::rng::EntropySource;
 static POOL: Mutex<Pool> = Mutex::new(Pool::new());
 /// Readings of the clocks that go into the pool at boot.
 const JITTER_SAMPLES: u64 = 64;
-/// Time that an entropy device has to answer, as a part of a second.
-const PATIENCE: u64 = 100;
+/// Seconds that an entropy device has to answer. One that an emulator plays is slow where its host is busy, and only one that
+/// is broken delays the boot.
+const PATIENCE_S: u64 = 2;
 
 /// Boot: takes the firmware's seed in, and the moment.
 pub fn init(seed: &[u8]) {
@@ -34,7 +35,7 @@ pub fn init(seed: &[u8]) {
 /// # Errors
 /// It gave none.
 pub fn draw_from(device: Found) -> Result<usize, machine_io::IoError> {
-    let deadline = csr::time::read() + super::capabilities().timebase_hz / PATIENCE;
+    let deadline = csr::time::read() + PATIENCE_S * super::capabilities().timebase_hz;
     let (bytes, given) = machine_io::read_entropy::<DirectPlatform, _>(device, || csr::time::read() < deadline)?;
     POOL.lock().mix(&bytes[..given]);
     Ok(given)

@@ -11,7 +11,7 @@ use crate::LabError;
 use crate::compare::ratio;
 use crate::plan::{Trial, Work};
 use crate::report::{commit_of, describe};
-use crate::rig::{Rig, Running, WATCHDOG, debian_vm, name as named};
+use crate::rig::{Running, WATCHDOG, debian_vm, name as named};
 use crate::store::{Measured, Value};
 
 pub const PAGE: u64 = 4096;
@@ -39,12 +39,6 @@ pub fn most(trial: &Trial) -> u64 {
 pub fn finish(machine: &Running, values: Vec<Value>) -> Result<Measured, LabError> {
     let info = machine.client().machine_info()?;
     Ok(Measured { machine: describe(&info), commit: commit_of(&info.monitor.version), values })
-}
-
-/// A processor that spares guests fences after they have mapped something: each empties the emulator's whole TLB, and only
-/// memory counts here.
-pub fn quick(rig: Rig) -> Rig {
-    rig.hardware(|hardware| hardware.cpu = "rva23s64,svvptc=on".into())
 }
 
 /// The VMs of a trial.

@@ -6,7 +6,7 @@ use image::Archive;
 use machine::{BareBoot, BareMachine};
 
 use super::footprint;
-use super::guests::{COMPILE, most, quick};
+use super::guests::{COMPILE, most};
 use super::{DISK, INITRD, MIB, VM_MIB};
 use crate::compare::ratio;
 use crate::plan::{Artifact, Trial};
@@ -51,7 +51,7 @@ fn run(
     let initrd = dir.path().join("host.cpio");
     std::fs::write(&initrd, host_files(work)?).map_err(LabError::io("the KVM host"))?;
     let root = artifacts::cached("root/root.img")?;
-    let hardware = quick(Rig::of("bench-sharing-kvm", trial)?).image(DISK, root)?.into_hardware();
+    let hardware = Rig::of("bench-sharing-kvm", trial)?.sparing_fences().image(DISK, root)?.into_hardware();
     let boot = BareBoot {
         kernel: artifacts::cached("kernel/Image")?,
         initrd: Some(initrd),

@@ -3,7 +3,7 @@
 use control::{DiskStats, MachineStats, VmSpec};
 
 use super::footprint::{self, Footprint, Look};
-use super::guests::{COMPILE, finish, in_use, mib, most, quick, rest, run_all, shell, start_all, vms};
+use super::guests::{COMPILE, finish, in_use, mib, most, rest, run_all, shell, start_all, vms};
 use super::{DISK, INITRD, MIB};
 use crate::compare::ratio;
 use crate::plan::Trial;
@@ -67,7 +67,7 @@ pub fn idle(trial: &Trial, progress: &Progress) -> Result<Measured, LabError> {
 
 /// The machine, with its VMs made and not started.
 fn boot(trial: &Trial) -> Result<(Running, Vec<VmSpec>), LabError> {
-    let rig = quick(Rig::of("bench-sharing", trial)?).with_debian(INITRD)?;
+    let rig = Rig::of("bench-sharing", trial)?.sparing_fences().with_debian(INITRD)?;
     let machine = rig.image(DISK, artifacts::cached("root/root.img")?)?.boot()?;
     Ok((machine, vms(trial)?))
 }

@@ -9,7 +9,7 @@ use control::{DEFAULT_MTU, DiskMode, DiskSpec, NetSpec, PageKind, VmSpec};
 use machine::Client;
 
 use super::footprint::{self, Look};
-use super::guests::{COMPILE, MIB_BYTES, PAGE, finish, mib, quick, rest, run_all, shell, vms};
+use super::guests::{COMPILE, MIB_BYTES, PAGE, finish, mib, rest, run_all, shell, vms};
 use super::resident::{self, Resident};
 use super::{DISK, INITRD};
 use crate::compare::ratio;
@@ -69,7 +69,7 @@ pub fn compile(trial: &Trial, progress: &Progress) -> Result<Measured, LabError>
 
 /// The machine, with its VMs made and not started.
 fn boot(trial: &Trial, name: &str) -> Result<(Running, Vec<VmSpec>), LabError> {
-    let rig = quick(Rig::of(name, trial)?).with_debian(INITRD)?.subnet(SUBNET, false)?;
+    let rig = Rig::of(name, trial)?.sparing_fences().with_debian(INITRD)?.subnet(SUBNET, false)?;
     let rig = rig.image(DISK, artifacts::cached("root/root.img")?)?;
     let machine = rig.image(TOOLS_DISK, artifacts::cached(TOOLS)?)?.boot()?;
     let vms = vms(trial)?.into_iter().map(with_nfs).collect::<Result<Vec<_>, _>>()?;
