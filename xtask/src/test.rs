@@ -46,7 +46,7 @@ fn on_emulated_machine(tree: &Tree) -> Result<()> {
     build_small_loads(&build_images(tree)?.kernel)?;
     if let Some(package) = has_system_tests(tree)? {
         // One at a time: each starts an emulated machine that uses every core there is.
-        run_shown(tree.cargo().args(["test", "-p", package, "--", "--test-threads=1"]))?;
+        run_shown(tree.cargo().args(["test", "-p", package, "--no-fail-fast", "--", "--test-threads=1"]))?;
     }
     Ok(())
 }

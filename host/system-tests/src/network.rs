@@ -6,7 +6,7 @@ use std::io::{self, Read, Write as _};
 use std::net::{Ipv4Addr, Shutdown, TcpListener, TcpStream};
 use std::thread;
 
-use sha2::{Digest, Sha256};
+use md5::{Digest, Md5};
 
 use crate::debian::Shell;
 use crate::ok;
@@ -90,13 +90,13 @@ pub fn exchange_with_outside(shell: &mut Shell, mib: usize) {
 /// Writes random data to `/run/data`; its checksum.
 #[track_caller]
 fn make_data(shell: &mut Shell, mib: usize) -> String {
-    first_word(&shell.run(&format!("head -c {mib}M /dev/urandom >/run/data; sha256sum </run/data")))
+    first_word(&shell.run(&format!("head -c {mib}M /dev/urandom >/run/data; md5sum </run/data")))
 }
 
 /// Sends that, and receives; the checksum of what came.
 #[track_caller]
 fn talk(shell: &mut Shell, peer: &str) -> String {
-    first_word(&shell.run_with("perl -e \"$1\" \"$2\" /run/data | sha256sum", &[TALK, peer]))
+    first_word(&shell.run_with("perl -e \"$1\" \"$2\" /run/data | md5sum", &[TALK, peer]))
 }
 
 fn first_word(text: &str) -> String {
@@ -132,7 +132,7 @@ fn pattern(mib: usize) -> Vec<u8> {
 
 fn sum(bytes: &[u8]) -> String {
     let mut text = String::new();
-    for byte in Sha256::digest(bytes) {
+    for byte in Md5::digest(bytes) {
         let _ = write!(text, "{byte:02x}");
     }
     text

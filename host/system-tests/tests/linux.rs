@@ -8,7 +8,7 @@ use system_tests::{assert_all_returned, ok};
 const TINY: &str = "initrd-tiny.cpio";
 
 fn rig(name: &str, harts: u16, memory_mib: u32) -> Rig {
-    ok(ok(Rig::new(name, harts, memory_mib)).with_debian(TINY))
+    ok(ok(Rig::new(name, harts, memory_mib)).sparing_fences().with_debian(TINY))
 }
 
 fn tiny(name: &str, vcpus: u16) -> VmSpec {

@@ -29,7 +29,7 @@ fn dir() -> TempDir {
 /// Boots a machine without the monitor, and gives its console.
 fn run_bare(dir: &TempDir, memory_mib: u32, initrd: PathBuf, command_line: &str) -> String {
     let hardware = Hardware {
-        cpu: "rva23s64".into(),
+        cpu: config::DEFAULT_CPU.into(),
         interrupts: MachineInterrupts::Aia { guest_files: 7 },
         nodes: vec![NodePlan { harts: 2, memory_mib }],
         distances: None,
@@ -64,7 +64,8 @@ fn load(name: &str) -> &'static Load {
 #[test]
 fn workloads_give_their_results_in_a_vm() {
     let dir = dir();
-    let rig = ok(Rig::new("loads", 2, 1024)).module(rig::KERNEL, ok(artifacts::cached("kernel/Image")));
+    let rig =
+        ok(Rig::new("loads", 2, 1024)).sparing_fences().module(rig::KERNEL, ok(artifacts::cached("kernel/Image")));
     let machine = ok(ok(ok(rig).module(INITRD, small_initrd(&dir))).boot());
     let before = ok(machine.free_bytes());
     for (name, vcpus) in [("compute", 2), ("radix", 2), ("faults", 1), ("syscalls", 2)] {
@@ -86,7 +87,8 @@ fn workloads_of_debian_packages_give_their_results_in_a_vm() {
         let initrd = dir.path().join(INITRD);
         std::fs::write(&initrd, ok(load.initrd(&ok(artifacts::load_files()))))
             .expect("a file in a temporary directory");
-        let rig = ok(Rig::new("loads", 2, 2048)).module(rig::KERNEL, ok(artifacts::cached("kernel/Image")));
+        let rig =
+            ok(Rig::new("loads", 2, 2048)).sparing_fences().module(rig::KERNEL, ok(artifacts::cached("kernel/Image")));
         let machine = ok(ok(ok(rig).module(INITRD, initrd)).boot());
         let line = load.command_line(Size::Small, None);
         let spec: VmSpec = ok(debian_vm(name, 2, load.memory_mib(Size::Small), INITRD, &line));

@@ -14,9 +14,9 @@ use system_tests::ok;
 const MIB: u64 = 1 << 20;
 /// Many programs and libraries of the image, read whole and in the same order.
 const SUM_OF_ALL: &str =
-    "find /usr/bin /usr/lib -xdev -type f | LC_ALL=C sort | sed -n 1,350p | xargs -d '\\n' cat | sha256sum";
+    "find /usr/bin /usr/lib -xdev -type f | LC_ALL=C sort | sed -n 1,350p | xargs -d '\\n' cat | md5sum";
 /// A few of them.
-const SUM_OF_SOME: &str = "find /usr/bin -xdev -type f | LC_ALL=C sort | sed -n 1,40p | xargs -d '\\n' cat | sha256sum";
+const SUM_OF_SOME: &str = "find /usr/bin -xdev -type f | LC_ALL=C sort | sed -n 1,40p | xargs -d '\\n' cat | md5sum";
 /// Forgets what the guest has read, writes back first.
 const FORGET: &str = "sync; echo 3 > /proc/sys/vm/drop_caches";
 
@@ -56,16 +56,17 @@ fn guests_have_one_copy_of_what_they_read() {
 
     // A page in the middle of a file that both have read: in memory first, then from the disk.
     let target = left.run("find /usr/lib -xdev -type f -size +900k -name '*.so*' | LC_ALL=C sort | sed -n 1p");
-    let of_target = "sha256sum < $1";
+    let of_target = "md5sum < $1";
     let whole = right.run_with(of_target, &[&target]);
     assert_eq!(left.run_with(of_target, &[&target]), whole);
-    let change = "cp $1 /var/tmp/kept; dd if=/dev/urandom of=$1 bs=5000 seek=31 count=3 conv=notrunc status=none; sha256sum < $1";
+    let change =
+        "cp $1 /var/tmp/kept; dd if=/dev/urandom of=$1 bs=5000 seek=31 count=3 conv=notrunc status=none; md5sum < $1";
     let changed = left.run_with(change, &[&target]);
     assert_ne!(changed, whole);
     assert_eq!(right.run_with(of_target, &[&target]), whole);
     left.run(FORGET);
     assert_eq!(left.run_with(of_target, &[&target]), changed);
-    assert_eq!(left.run("sha256sum < /var/tmp/kept"), whole);
+    assert_eq!(left.run("md5sum < /var/tmp/kept"), whole);
     assert_eq!(right.run_with(of_target, &[&target]), whole);
     left.run_with("cp /var/tmp/kept $1; rm /var/tmp/kept", &[&target]);
 
@@ -144,7 +145,7 @@ fn equal_kernels_become_one() {
         assert_eq!(right.run_with(schedstats, &[on_right]), on_right);
     }
     // The table that went is still a table: the kernel looks through it for every page of memory.
-    let look = "head -c 1M /proc/kpagecount | wc -c; sha256sum /proc/modules /proc/version | wc -l";
+    let look = "head -c 1M /proc/kpagecount | wc -c; md5sum /proc/modules /proc/version | wc -l";
     assert_eq!(left.run(look), right.run(look));
     assert!(on(second).pages_unshared > 0);
     let want = alone.run(SUM_OF_SOME);
@@ -232,7 +233,7 @@ END
 gcc -o /tmp/serve /tmp/serve.c && /tmp/serve $1 $2"#;
 /// Fetches that into a file in memory, from host `$1` into `$2`.
 const FETCH: &str = "for n in $(seq 50); do exec 3<>/dev/tcp/10.9.0.$1/7000 && break; sleep 0.2; done; cat <&3 >$2";
-const SUM: &str = "sha256sum < $1; wc -c < $1";
+const SUM: &str = "md5sum < $1; wc -c < $1";
 
 /// One guest has a large file of its disk in its page cache and sends it to two others, which keep it in memory: soon after
 /// hardly any of it is there twice for the one that shares, all of it for the one that does not. What the receiver then
@@ -268,11 +269,11 @@ fn what_went_over_the_wire_is_there_once() {
     assert_eq!((shared_pages(&machine, &specs[2].name), on(2).pages_merged), (0, 0), "it shares nothing");
 
     let changed =
-        client.run("printf x | dd of=/dev/shm/got bs=1 seek=1M conv=notrunc status=none; sha256sum < /dev/shm/got");
+        client.run("printf x | dd of=/dev/shm/got bs=1 seek=1M conv=notrunc status=none; md5sum < /dev/shm/got");
     assert_ne!(Some(changed.as_str()), sum.lines().next());
     assert_eq!(server.run_with(SUM, &[&file]), sum);
     server.stop(&machine);
-    assert_eq!(client.run("sha256sum < /dev/shm/got"), changed);
+    assert_eq!(client.run("md5sum < /dev/shm/got"), changed);
     client.stop(&machine);
     apart.stop(&machine);
     assert_eq!((sharing(&machine), ok(machine.lost_pages())), ((0, 0), 0));

@@ -12,36 +12,26 @@ fn create(machine: &Running, spec: &VmSpec) {
     ok(machine.client().create_vm(spec.clone()));
 }
 
-/// Two guests of two vCPUs on two nodes, the links between them as wide as links can be.
+/// One, two and eight vCPUs on four nodes, far more in all than there are harts; a checksum in each, computed by all its vCPUs at
+/// once. Two of them reach each other and the outside, the links between them as wide as links can be.
 #[test]
-fn guests_reach_each_other_and_the_outside() {
-    let rig = ok(Rig::new("net", 1, 768)).node(1, 768);
-    let machine = ok(ok(with_debian(rig).subnet("lan", true)).boot());
-    let specs = ["left", "right"].map(|vm| VmSpec { nets: vec![net("lan", Some(65_535))], ..debian(vm, 2) });
-    specs.iter().for_each(|spec| create(&machine, spec));
-    let [mut left, mut right] = Shell::start_all(&machine, [&specs[0], &specs[1]]);
-    exchange(&mut left, &mut right, 24);
-    exchange_with_outside(&mut left, 8);
-    exchange_with_outside(&mut right, 8);
-    left.stop(&machine);
-    right.stop(&machine);
-}
-
-/// One, two and eight vCPUs on four nodes, three times more in all than there are harts; a checksum in each, computed by
-/// all its vCPUs at once.
-#[test]
-fn guests_of_1_2_and_8_vcpus_share_four_nodes() {
+fn guests_of_1_2_and_8_vcpus_share_four_nodes_and_a_subnet() {
     let rig = ok(Rig::new("four", 1, 512)).node(1, 512).node(1, 512).node(1, 512);
-    let machine = ok(with_debian(rig).boot());
-    let specs = [debian("one", 1), debian("two", 2), debian("eight", 8), debian("single", 1)];
+    let machine = ok(ok(with_debian(rig).subnet("lan", true)).boot());
+    let on_lan = |vm, vcpus| VmSpec { nets: vec![net("lan", Some(65_535))], ..debian(vm, vcpus) };
+    let specs = [on_lan("one", 1), on_lan("two", 2), debian("eight", 8)];
     specs.iter().for_each(|spec| create(&machine, spec));
-    let shells = Shell::start_all(&machine, specs.each_ref());
-    for (mut shell, spec) in shells.into_iter().zip(&specs) {
+    let mut shells = Shell::start_all(&machine, specs.each_ref());
+    for (shell, spec) in shells.iter_mut().zip(&specs) {
         assert_eq!(shell.run("nproc"), spec.vcpus.to_string());
         let sums = shell.run("seq $(nproc) | xargs -P 8 -I{} sh -c 'seq 20000 | sha256sum' | sort -u");
         assert_eq!(sums, "f6351f5ead9a700e34275480b3856ea738122a7c57bdeb744a631251c069587a  -", "{}", spec.name);
-        shell.stop(&machine);
     }
+    let [mut one, mut two, eight] = shells;
+    exchange(&mut one, &mut two, 24);
+    exchange_with_outside(&mut one, 8);
+    exchange_with_outside(&mut two, 8);
+    [one, two, eight].into_iter().for_each(|shell| shell.stop(&machine));
     // The disk cache keeps its pages; no guest has any.
     assert_eq!(ok(machine.lost_pages()), 0);
 }
@@ -80,7 +70,7 @@ fn a_persistent_disk_outlives_its_guest() {
     let mut shell = Shell::start(&machine, &spec);
     shell.run(
         "mke2fs -q -t ext4 /dev/vdb; mount /dev/vdb /mnt; cp -r /usr/lib/gcc /mnt/copy; cd /mnt/copy; \
-               find . -type f -exec sha256sum {} + >/mnt/sums",
+               find . -type f -exec md5sum {} + >/mnt/sums",
     );
     let files = shell.run("wc -l </mnt/sums");
     let second = VmSpec { name: ok(lab::rig::name("second")), ..spec.clone() };
@@ -91,7 +81,7 @@ fn a_persistent_disk_outlives_its_guest() {
     assert_clean_file_system(&image);
     let mut shell = Shell::start(&machine, &spec);
     assert_eq!(shell.run("mount /dev/vdb /mnt; wc -l </mnt/sums"), files);
-    shell.run("cd /mnt/copy; sha256sum --quiet -c /mnt/sums");
+    shell.run("cd /mnt/copy; md5sum --quiet -c /mnt/sums");
     shell.stop(&machine);
     assert_clean_file_system(&image);
 }
