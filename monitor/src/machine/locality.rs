@@ -96,7 +96,7 @@ struct Locality {
     interval_end: u64,
     /// Number of the interval: the policy's clock.
     tick: u16,
-    /// Intervals that have ended since the counters began anew, and pages that have become hot since then.
+    /// Intervals that have ended since the counters began anew, and pages that have become hot since the last one.
     intervals: u32,
     hot: u64,
     /// The counters' nodes as everybody else numbers them.
@@ -119,6 +119,8 @@ struct Locality {
     blocks: VecDeque<Block>,
     /// Blocks that only their own node used, by number.
     local_blocks: Known,
+    /// Blocks that may not be tried for now, by number: nothing is to be found out about more of their pages.
+    left_blocks: Known,
     /// Blocks of shared pages that are hot in this interval, and how many of their pages.
     shared_blocks: Vec<(SharedBlock, u32)>,
     /// How many of the former are new at this look.
@@ -246,6 +248,7 @@ impl Locality {
             lanes: Vec::new(),
             blocks: VecDeque::new(),
             local_blocks: Known::new(),
+            left_blocks: Known::new(),
             shared_blocks: Vec::new(),
             noted: 0,
             turn: 0,
@@ -360,7 +363,8 @@ impl Locality {
         let page = report.page.mfn();
         let Some(node) = self.nodes.get(report.by).copied().flatten() else { return };
         // What an interval says again of a page that waits is no news.
-        if self.known.is_known(page, node, self.tick, 1) {
+        let is_known = self.known.is_known(page, node, self.tick, 1) || self.is_of_left_block(page, node);
+        if is_known || self.is_of_noted_block(page, node) {
             return;
         }
         let Some(Found { vm, switches, gfn, home, located }) = locate(guests, page) else {
@@ -373,8 +377,9 @@ impl Locality {
         if located.size == PageSize::Large {
             // The misses on a block that may not be tried need not be added up.
             if located.history.lets(may_retry, self.tick, &THRESHOLDS) {
-                self.note_block(counters, vm, gfn, page, now);
+                self.note_block(counters, (vm, gfn), (page, home), node, now);
             } else {
+                self.leave_block(page, node);
                 stays(vm, 1, PlacementReason::Tried);
             }
             return;

@@ -17,7 +17,8 @@ pub struct BlockFacts {
     pub may_grow: bool,
     /// Did the look before say that its pages have different users?
     pub was_mixed: bool,
-    /// Did its own node seem to be its only user a moment ago? Guests that use a block by turns look so: whoever's turn it is.
+    /// Did its own node seem to be its only user a moment ago, or are some of its hot pages so for it? Guests that use a block by turns look
+    /// so: whoever's turn it is.
     pub was_local: bool,
     /// Does a device use any of it?
     pub is_pinned: bool,
@@ -33,9 +34,17 @@ pub struct BlockFacts {
 
 /// Of a block's misses, thousandths on pages that one node uses alone, and not the block's, that make it worth to split.
 const ELSEWHERE_PERMILLE: u64 = 250;
-/// Of its pages that are used at all, thousandths that one node uses alone. Few misses may be on these: who uses the others may use those
-/// much more.
+/// Of the pages of one that is written, those that are used at all, thousandths that one node uses alone. Few misses may be on these: who
+/// uses the others may use those much more.
 const ALONE_PERMILLE: u32 = 125;
+
+/// Misses of one node on a block, as a part of [`Thresholds::block_hot`], that make it worth to split for its hot pages: walks through a
+/// table of pages cost whoever uses the block as much as fewer misses do.
+const WORTH: u32 = 4;
+/// Misses of other nodes on a block that is written, as a multiple of [`Thresholds::block_hot`], that make it worth to find out which of
+/// its pages are: 512 tries in vain take 50 ms, and so many misses take 40 ms more than near ones. Half of it is enough where many pages
+/// seem to have one user each.
+const FAR: u64 = 16;
 
 /// Who uses a block's pages in an interval.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -68,11 +77,12 @@ impl Uses {
         }
     }
 
-    /// Would many pages find a place of their own?
+    /// Would many pages find a place of their own? Of a block that nobody writes misses alone tell: who uses the other pages has its own
+    /// copy of them.
     #[must_use]
-    pub const fn is_divided(&self) -> bool {
+    pub fn is_divided(&self, writes: Writes) -> bool {
         self.elsewhere > self.misses * ELSEWHERE_PERMILLE / 1000
-            || self.alone > (self.alone + self.several) * ALONE_PERMILLE / 1000
+            || writes != Writes::None && self.alone > (self.alone + self.several) * ALONE_PERMILLE / 1000
     }
 }
 
@@ -155,7 +165,12 @@ pub fn decide_block(facts: &BlockFacts, now: u16, switches: Switches, thresholds
         return BlockProposal::Wait;
     }
     if !is_clear {
-        return if facts.may_grow { BlockProposal::Wait } else { BlockProposal::Split };
+        let is_worth_a_split = total >= u64::from(thresholds.block_hot / WORTH);
+        return match (facts.may_grow, is_worth_a_split) {
+            (true, _) => BlockProposal::Wait,
+            (false, true) => BlockProposal::Split,
+            (false, false) => BlockProposal::Leave(Reason::Cold),
+        };
     }
     BlockProposal::Migrate { to: NodeId(user as u8) }
 }
@@ -165,6 +180,12 @@ pub fn decide_block(facts: &BlockFacts, now: u16, switches: Switches, thresholds
 #[must_use]
 pub const fn is_worth_a_copy(misses: u32, thresholds: &Thresholds) -> bool {
     misses >= thresholds.block_hot / 8
+}
+
+/// Misses of other nodes than the block's.
+fn far(facts: &BlockFacts) -> u64 {
+    let others = facts.misses.iter().enumerate().filter(|(node, _)| *node != facts.home.index());
+    others.map(|(_, misses)| u64::from(*misses)).sum()
 }
 
 /// A block that several nodes use.
@@ -178,7 +199,9 @@ fn among_several(facts: &BlockFacts, switches: Switches, thresholds: &Thresholds
             return BlockProposal::Replicate { nodes };
         }
     }
+    let enough = u64::from(thresholds.block_hot) * if parts.is_divided { FAR / 2 } else { FAR };
     match parts.writes {
+        Writes::Seen | Writes::None if far(facts) >= enough => BlockProposal::Split,
         _ if !facts.is_over => BlockProposal::Wait,
         // Single pages would not be anywhere better either.
         Writes::Seen if !parts.is_divided => BlockProposal::Leave(Reason::WriteShared),
@@ -225,6 +248,8 @@ mod tests {
         assert_eq!(ask(&facts(&[1000, 9000])), BlockProposal::Migrate { to: NodeId(1) });
         assert_eq!(ask(&facts(&[1010, 8990])), BlockProposal::LookAgain);
         assert_eq!(ask(&facts(&[0, 4095])), BlockProposal::Split, "too little for all of it");
+        assert_eq!(ask(&facts(&[0, 1024])), BlockProposal::Split);
+        assert_eq!(ask(&facts(&[0, 1023])), BlockProposal::Leave(Reason::Cold), "walks would cost more");
         assert_eq!(ask(&facts(&[0, 31])), BlockProposal::Leave(Reason::Cold));
         assert_eq!(ask(&facts(&[])), BlockProposal::Leave(Reason::Cold));
         assert_eq!(ask(&facts(&[u32::MAX, 0])), BlockProposal::Leave(Reason::Local));
@@ -298,10 +323,12 @@ mod tests {
             uses(&[(2, [5, 5]), (3, [0, 9]), (1, [8, 0]), (9, [7, 0])]),
             Uses { misses: 55, elsewhere: 27, alone: 4, several: 2 }
         );
-        assert!(uses(&[(450, [10, 10]), (62, [0, 60])]).is_divided(), "by misses");
-        assert!(uses(&[(447, [100, 100]), (65, [8, 0])]).is_divided(), "by pages");
-        assert!(!uses(&[(448, [100, 100]), (64, [0, 8])]).is_divided());
-        assert!(!uses(&[(9, [0, 0])]).is_divided() && !Uses::default().is_divided());
+        let is_divided =
+            |pages| [Writes::None, Writes::Seen, Writes::Unknown].map(|writes| uses(pages).is_divided(writes));
+        assert_eq!(is_divided(&[(450, [10, 10]), (62, [0, 60])]), [true; 3], "by misses");
+        assert_eq!(is_divided(&[(447, [100, 100]), (65, [8, 0])]), [false, true, true], "by pages");
+        assert_eq!(is_divided(&[(448, [100, 100]), (64, [0, 8])]), [false; 3]);
+        assert_eq!([is_divided(&[(9, [0, 0])]), is_divided(&[])], [[false; 3]; 2]);
     }
 
     #[test]
@@ -328,6 +355,23 @@ mod tests {
         let only_migrate = Switches { migrate: true, replicate: false };
         let many = BlockFacts { misses: [5000; NODES], ..few };
         assert_eq!(decide_block(&many, 0, only_migrate, &T), BlockProposal::Split);
+    }
+
+    #[test]
+    fn a_block_that_is_hot_enough_is_split_for_the_pages_that_nobody_writes() {
+        let ask = |misses: &[u32], is_divided, writes| {
+            let parts = Some(Parts { is_divided, was_divided: false, writes });
+            [false, true].map(|is_over| ask(&BlockFacts { was_mixed: true, is_over, parts, ..facts(misses) }))
+        };
+        let written = BlockProposal::Leave(Reason::WriteShared);
+        assert_eq!(ask(&[30_000, 65_536], false, Writes::Seen), [BlockProposal::Split; 2]);
+        assert_eq!(ask(&[65_536, 65_535], false, Writes::Seen), [BlockProposal::Wait, written], "its own node is near");
+        assert_eq!(ask(&[30_000, 32_768], true, Writes::Seen), [BlockProposal::Split; 2], "half is enough");
+        assert_eq!(ask(&[30_000, 32_767], true, Writes::Seen), [BlockProposal::Wait, BlockProposal::LookAgain]);
+        assert_eq!(ask(&[30_000, 32_768], true, Writes::None), [BlockProposal::Split; 2]);
+        assert_eq!(ask(&[65_536, 65_536], false, Writes::Unknown), [BlockProposal::Wait, BlockProposal::LookAgain]);
+        let copies = BlockProposal::Replicate { nodes: 0b10 };
+        assert_eq!(ask(&[65_536, 65_536], false, Writes::None), [copies; 2]);
     }
 
     #[test]

@@ -44,6 +44,8 @@ pub struct Thresholds {
     pub retry_part: u32,
     /// Pages that become hot in an interval, of all VMs, below which the counters go on through the next ones.
     pub few: u64,
+    /// The same once they go on: where so many become hot at once a guest does something else than before.
+    pub many: u64,
     /// Intervals after which they begin anew at the latest.
     pub most_intervals: u32,
 }
@@ -72,19 +74,21 @@ impl Thresholds {
             patience_ticks: 30,
             retry_part: 32,
             few: 64,
+            many: 512,
             most_intervals: 10,
         }
     }
 
-    /// An interval ends, the one of number `number` (from 1) since the counters began anew, and since then `hot` pages have become hot: do
-    /// they go on?
+    /// An interval ends, the one of number `number` (from 1) since the counters began anew, in which `hot` pages have become hot: do they go
+    /// on?
     #[must_use]
     pub const fn go_on(&self, number: u32, hot: u64) -> bool {
         match number {
             // A page becomes hot once until they begin anew: where many are they shall soon be able to say so again.
             0 | 1 => hot < self.few,
-            // What becomes hot now takes so long for that, and others of its kind shall have as long.
-            _ => number < self.most_intervals,
+            // What becomes hot now takes so long for that, and others of its kind shall have as long; unless there is so much of it that it
+            // would have been hot in any interval, and what was counted before is of another phase of a guest.
+            _ => number < self.most_intervals && hot < self.many,
         }
     }
 
@@ -116,10 +120,11 @@ mod tests {
 
     #[test]
     fn counters_go_on_while_little_is_hot() {
-        const T: Thresholds = Thresholds { few: 10, most_intervals: 4, ..Thresholds::for_misses() };
+        const T: Thresholds = Thresholds { few: 10, many: 20, most_intervals: 4, ..Thresholds::for_misses() };
         assert!(!T.go_on(1, 10), "pages become hot within an interval");
         assert!(T.go_on(1, 9));
-        assert_eq!([2, 3, 4, 5].map(|number| T.go_on(number, u64::MAX)), [true, true, false, false]);
+        assert_eq!([2, 3, 4, 5].map(|number| T.go_on(number, 19)), [true, true, false, false]);
+        assert!(!T.go_on(2, 20), "another phase has begun");
         assert_eq!([2, 3, 4, 5].map(|number| T.go_on(number, 0)), [true, true, false, false]);
     }
 }

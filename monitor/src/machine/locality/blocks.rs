@@ -25,6 +25,8 @@ const JUDGED: usize = 4;
 const ENOUGH: u32 = 64;
 /// Intervals for which it is remembered that a block's own node used it: whoever has it by turns that are no longer leaves it there.
 const LOCAL_FOR: u16 = 3;
+/// Of a block's hot pages, one of so many that is for its own node makes it this node's as well.
+const NEAR_PART: u32 = 10;
 /// Blocks of an interval, at most; those beyond will be hot again.
 const MOST: usize = 256;
 
@@ -34,16 +36,18 @@ pub struct Block {
     vm: VmId,
     /// Its first guest page.
     gfn: Gfn,
-    /// Its first machine page.
+    /// Its first machine page, and where that was then.
     page: Mfn,
+    home: NodeId,
     /// When it was noted: it is judged by most of an interval, not by the rest of one.
     since: u64,
     /// Misses before, or at the last look: they may be of another phase of the guest.
     before: Misses,
     /// Has it been noted since before the counters began anew?
     is_whole: bool,
-    /// Hot pages since it was noted or judged.
+    /// Hot pages since it was noted or judged, and those of them that are for its own node.
     hot: u32,
+    near: u32,
     /// Did the look before say that its pages have different users?
     was_mixed: bool,
     /// Would many of its pages have found a place of their own at the end of the last interval?
@@ -54,17 +58,53 @@ pub struct Block {
     to: Option<NodeId>,
 }
 
+impl Block {
+    /// One of its pages is hot for `by`.
+    fn count_hot(&mut self, by: NodeId) {
+        self.hot += 1;
+        self.near += u32::from(by == self.home);
+    }
+
+    /// Is it its own node's as well? Misses since it was noted do not tell: of two that go through it whoever is nearer is done sooner.
+    fn is_near(&self) -> bool {
+        self.near * NEAR_PART > self.hot
+    }
+}
+
 /// Neighbours have places of their own where blocks are remembered.
 const fn number_of(page: Mfn) -> Mfn {
     Mfn::new(page.raw() / PAGES_PER_LARGE)
 }
 
 impl Locality {
-    /// A page of the block of `gfn` is hot: `page` backs it.
-    pub(super) fn note_block(&mut self, counters: &MissCounters, vm: &Vm, gfn: Gfn, page: Mfn, now: u64) {
+    /// The block of `page`, which is hot for `by`, may not be tried.
+    pub(super) fn leave_block(&mut self, page: Mfn, by: NodeId) {
+        self.left_blocks.note(number_of(page), by, self.tick);
+    }
+
+    /// Is the page of such a block? What is told of an interval is that of the next one, too.
+    pub(super) fn is_of_left_block(&self, page: Mfn, by: NodeId) -> bool {
+        self.left_blocks.is_known(number_of(page), by, self.tick, 1)
+    }
+
+    /// A page is hot for `by`: if it is of a block that is noted, that is all there is to know of it.
+    pub(super) fn is_of_noted_block(&mut self, page: Mfn, by: NodeId) -> bool {
+        let noted = self.blocks.iter_mut().find(|block| number_of(block.page) == number_of(page));
+        noted.map(|block| block.count_hot(by)).is_some()
+    }
+
+    /// A page of the block of `gfn`, which is on `home`, is hot for `by`: `page` backs it.
+    pub(super) fn note_block(
+        &mut self,
+        counters: &MissCounters,
+        (vm, gfn): (&Vm, Gfn),
+        (page, home): (Mfn, NodeId),
+        by: NodeId,
+        now: u64,
+    ) {
         let gfn = gfn.large_base();
         if let Some(block) = self.blocks.iter_mut().find(|block| block.vm == vm.id && block.gfn == gfn) {
-            block.hot += 1;
+            block.count_hot(by);
         } else if self.blocks.len() < MOST && self.noted < JUDGED && !vm.memory().is_copying_block(gfn) {
             self.noted += 1;
             let page = Mfn::new(page.raw() & !(PAGES_PER_LARGE - 1));
@@ -73,10 +113,12 @@ impl Locality {
                 vm: vm.id,
                 gfn,
                 page,
+                home,
                 since: now,
                 before,
                 is_whole: false,
                 hot: 1,
+                near: u32::from(by == home),
                 was_mixed: false,
                 was_divided: false,
                 is_watched: false,
@@ -93,10 +135,12 @@ impl Locality {
                 vm,
                 gfn,
                 page,
+                home: to,
                 since: now,
                 before: [0; NODES],
                 is_whole: false,
                 hot: 0,
+                near: 0,
                 was_mixed: false,
                 was_divided: false,
                 is_watched: false,
@@ -136,11 +180,13 @@ impl Locality {
         self.interval_end = now + interval;
         // nor is what was counted where a vCPU was before.
         let is_settled = guests.0.iter().all(|(vm, _)| !is_unsettled(vm, now, INTERVAL_HZ));
-        if was_counting && is_settled && self.goes_on() {
+        let goes_on = was_counting && is_settled && self.goes_on();
+        self.hot = 0;
+        if goes_on {
             self.intervals += 1;
             return;
         }
-        (self.intervals, self.hot) = (0, 0);
+        self.intervals = 0;
         counters.reset();
         // What is reported and not judged yet has no misses to show for it any more.
         counters.forget_hot();
@@ -162,6 +208,9 @@ impl Locality {
         let counted = self.misses_on(counters, block.page, PAGES_PER_LARGE);
         let mut misses = counted;
         misses.iter_mut().zip(block.before).for_each(|(misses, before)| *misses = misses.saturating_sub(before));
+        if block.is_near() {
+            self.local_blocks.note(number_of(block.page), home, self.tick);
+        }
         let facts = BlockFacts {
             home,
             misses,
@@ -185,13 +234,22 @@ impl Locality {
             BlockProposal::Wait => {
                 // The interval is not held up by it.
                 let since = if facts.is_over { now } else { block.since };
-                return Some(Block { since, hot: 0, ..block });
+                return Some(Block { since, hot: 0, near: 0, ..block });
             }
             BlockProposal::LookAgain => {
                 let was_divided = facts.is_over && facts.parts.is_some_and(|parts| parts.is_divided);
                 let is_watched = vm.memory().watch_block_writes(block.gfn);
                 let (before, was_mixed) = (counted, true);
-                return Some(Block { since: now, before, was_mixed, was_divided, is_watched, hot: 0, ..block });
+                return Some(Block {
+                    since: now,
+                    before,
+                    was_mixed,
+                    was_divided,
+                    is_watched,
+                    hot: 0,
+                    near: 0,
+                    ..block
+                });
             }
             BlockProposal::Replicate { nodes } => match vm.memory().begin_block_copies(block.gfn, nodes) {
                 Ok(()) => {}
@@ -231,7 +289,7 @@ impl Locality {
             true => Writes::Seen,
             false => Writes::Unknown,
         };
-        Parts { is_divided: uses.is_divided(), was_divided: block.was_divided, writes }
+        Parts { is_divided: uses.is_divided(writes), was_divided: block.was_divided, writes }
     }
 
     /// For each VM and node the next steps of the blocks that move there, or else the next blocks that are to; how many. They need no

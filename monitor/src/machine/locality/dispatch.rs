@@ -55,12 +55,13 @@ impl Locality {
         self.lanes.get(at)?.1.take()
     }
 
-    /// A hart of `node` that has no job of this look, by turns.
+    /// A hart of `node` that has no job of this look, by turns. The control hart has enough to do: it copies if nobody else can.
     pub(super) fn free_hart(&mut self, node: NodeId, busy: &CpuSet) -> Option<&'static Hart> {
         let harts = hart::all();
         let (before, behind) = harts.split_at_checked(self.turn + 1).unwrap_or((harts, &[]));
-        let mut by_turns = behind.iter().chain(before);
-        let found = by_turns.find(|hart| is_free(hart, node, busy))?;
+        let mut by_turns = behind.iter().chain(before).filter(|hart| is_free(hart, node, busy));
+        let first = by_turns.next()?;
+        let found = if first.is_control() { by_turns.next().unwrap_or(first) } else { first };
         self.turn = found.cpu.index();
         Some(found)
     }
