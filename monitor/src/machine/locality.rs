@@ -50,8 +50,9 @@ const IDLE_HZ: u64 = 10;
 const INTERVAL_HZ: u64 = 10;
 /// How long a page is watched, in fractions of a second.
 const WATCH_HZ: u64 = 100;
-/// Hot pages taken from the device at a look.
+/// Hot pages that are judged at a look, and those taken from the device.
 const REPORTS: usize = 128;
+const MOST_REPORTS: usize = 512;
 /// How pages are judged here.
 const THRESHOLDS: Thresholds = Thresholds::for_misses();
 
@@ -327,18 +328,36 @@ impl Locality {
         // No more than can be done soon: what waits for long is out of date then. The device keeps the others, or they will
         // be hot again.
         let watched = self.watched.iter().map(|watched| watched.gfns.len()).sum();
-        let room = self.planned.room(watched).min(reports.len());
-        let count = counters.take_hot(&mut reports[..room]);
-        self.hot += count as u64;
+        let mut room = self.planned.room(watched).min(REPORTS);
         let mut to_watch = Batches::new();
-        for report in reports.iter().take(count) {
-            self.judge(counters, guests, *report, now, &mut to_watch);
+        let mut count = 0;
+        // What is no news needs no room, or a block would be noted when all hot pages of those before it have been told.
+        while room > 0 && count < MOST_REPORTS {
+            let taken = counters.take_hot(&mut reports[..room]);
+            if taken == 0 {
+                break;
+            }
+            count += taken;
+            for report in reports.iter().take(taken) {
+                let Some(node) = self.nodes.get(report.by).copied().flatten() else { continue };
+                if self.is_news(report.page.mfn(), node) {
+                    self.judge(counters, guests, report.page.mfn(), node, now, &mut to_watch);
+                    room -= 1;
+                }
+            }
         }
+        self.hot += count as u64;
         self.reports = reports;
         for (vm, _) in &guests.0 {
             self.watch(vm, &mut to_watch, now);
         }
         count
+    }
+
+    /// Is there anything to be found out about a page that is hot for `by`? Not if it waits, or if its block is to be judged or is left alone.
+    fn is_news(&mut self, page: Mfn, by: NodeId) -> bool {
+        let is_known = self.known.is_known(page, by, self.tick, 1) || self.is_of_left_block(page, by);
+        !is_known && !self.is_of_noted_block(page)
     }
 
     /// Watches those of these pages that are the VM's.
@@ -356,17 +375,11 @@ impl Locality {
         &mut self,
         counters: &MissCounters,
         guests: &Guests,
-        report: MissedPage,
+        page: Mfn,
+        node: NodeId,
         now: u64,
         to_watch: &mut Batches,
     ) {
-        let page = report.page.mfn();
-        let Some(node) = self.nodes.get(report.by).copied().flatten() else { return };
-        // What an interval says again of a page that waits is no news.
-        let is_known = self.known.is_known(page, node, self.tick, 1) || self.is_of_left_block(page, node);
-        if is_known || self.is_of_noted_block(page, node) {
-            return;
-        }
         let Some(Found { vm, switches, gfn, home, located }) = locate(guests, page) else {
             self.judge_shared(counters, guests, page, node, now);
             return;
@@ -377,7 +390,7 @@ impl Locality {
         if located.size == PageSize::Large {
             // The misses on a block that may not be tried need not be added up.
             if located.history.lets(may_retry, self.tick, &THRESHOLDS) {
-                self.note_block(counters, (vm, gfn), (page, home), node, now);
+                self.note_block(counters, vm, gfn, page, now);
             } else {
                 self.leave_block(page, node);
                 stays(vm, 1, PlacementReason::Tried);

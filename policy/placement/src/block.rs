@@ -17,8 +17,7 @@ pub struct BlockFacts {
     pub may_grow: bool,
     /// Did the look before say that its pages have different users?
     pub was_mixed: bool,
-    /// Did its own node seem to be its only user a moment ago, or are some of its hot pages so for it? Guests that use a block by turns look
-    /// so: whoever's turn it is.
+    /// Did its own node seem to be its only user a moment ago? Guests that use a block by turns look so: whoever's turn it is.
     pub was_local: bool,
     /// Does a device use any of it?
     pub is_pinned: bool,

@@ -25,8 +25,6 @@ const JUDGED: usize = 4;
 const ENOUGH: u32 = 64;
 /// Intervals for which it is remembered that a block's own node used it: whoever has it by turns that are no longer leaves it there.
 const LOCAL_FOR: u16 = 3;
-/// Of a block's hot pages, one of so many that is for its own node makes it this node's as well.
-const NEAR_PART: u32 = 10;
 /// Blocks of an interval, at most; those beyond will be hot again.
 const MOST: usize = 256;
 
@@ -36,18 +34,16 @@ pub struct Block {
     vm: VmId,
     /// Its first guest page.
     gfn: Gfn,
-    /// Its first machine page, and where that was then.
+    /// Its first machine page.
     page: Mfn,
-    home: NodeId,
     /// When it was noted: it is judged by most of an interval, not by the rest of one.
     since: u64,
     /// Misses before, or at the last look: they may be of another phase of the guest.
     before: Misses,
     /// Has it been noted since before the counters began anew?
     is_whole: bool,
-    /// Hot pages since it was noted or judged, and those of them that are for its own node.
+    /// Hot pages since it was noted or judged.
     hot: u32,
-    near: u32,
     /// Did the look before say that its pages have different users?
     was_mixed: bool,
     /// Would many of its pages have found a place of their own at the end of the last interval?
@@ -56,19 +52,6 @@ pub struct Block {
     is_watched: bool,
     /// Where it goes, once that is decided.
     to: Option<NodeId>,
-}
-
-impl Block {
-    /// One of its pages is hot for `by`.
-    fn count_hot(&mut self, by: NodeId) {
-        self.hot += 1;
-        self.near += u32::from(by == self.home);
-    }
-
-    /// Is it its own node's as well? Misses since it was noted do not tell: of two that go through it whoever is nearer is done sooner.
-    fn is_near(&self) -> bool {
-        self.near * NEAR_PART > self.hot
-    }
 }
 
 /// Neighbours have places of their own where blocks are remembered.
@@ -87,24 +70,17 @@ impl Locality {
         self.left_blocks.is_known(number_of(page), by, self.tick, 1)
     }
 
-    /// A page is hot for `by`: if it is of a block that is noted, that is all there is to know of it.
-    pub(super) fn is_of_noted_block(&mut self, page: Mfn, by: NodeId) -> bool {
+    /// A page is hot: if it is of a block that is noted, that is all there is to know of it.
+    pub(super) fn is_of_noted_block(&mut self, page: Mfn) -> bool {
         let noted = self.blocks.iter_mut().find(|block| number_of(block.page) == number_of(page));
-        noted.map(|block| block.count_hot(by)).is_some()
+        noted.map(|block| block.hot += 1).is_some()
     }
 
-    /// A page of the block of `gfn`, which is on `home`, is hot for `by`: `page` backs it.
-    pub(super) fn note_block(
-        &mut self,
-        counters: &MissCounters,
-        (vm, gfn): (&Vm, Gfn),
-        (page, home): (Mfn, NodeId),
-        by: NodeId,
-        now: u64,
-    ) {
+    /// A page of the block of `gfn` is hot: `page` backs it.
+    pub(super) fn note_block(&mut self, counters: &MissCounters, vm: &Vm, gfn: Gfn, page: Mfn, now: u64) {
         let gfn = gfn.large_base();
         if let Some(block) = self.blocks.iter_mut().find(|block| block.vm == vm.id && block.gfn == gfn) {
-            block.count_hot(by);
+            block.hot += 1;
         } else if self.blocks.len() < MOST && self.noted < JUDGED && !vm.memory().is_copying_block(gfn) {
             self.noted += 1;
             let page = Mfn::new(page.raw() & !(PAGES_PER_LARGE - 1));
@@ -113,12 +89,10 @@ impl Locality {
                 vm: vm.id,
                 gfn,
                 page,
-                home,
                 since: now,
                 before,
                 is_whole: false,
                 hot: 1,
-                near: u32::from(by == home),
                 was_mixed: false,
                 was_divided: false,
                 is_watched: false,
@@ -135,12 +109,10 @@ impl Locality {
                 vm,
                 gfn,
                 page,
-                home: to,
                 since: now,
                 before: [0; NODES],
                 is_whole: false,
                 hot: 0,
-                near: 0,
                 was_mixed: false,
                 was_divided: false,
                 is_watched: false,
@@ -208,9 +180,6 @@ impl Locality {
         let counted = self.misses_on(counters, block.page, PAGES_PER_LARGE);
         let mut misses = counted;
         misses.iter_mut().zip(block.before).for_each(|(misses, before)| *misses = misses.saturating_sub(before));
-        if block.is_near() {
-            self.local_blocks.note(number_of(block.page), home, self.tick);
-        }
         let facts = BlockFacts {
             home,
             misses,
@@ -234,22 +203,13 @@ impl Locality {
             BlockProposal::Wait => {
                 // The interval is not held up by it.
                 let since = if facts.is_over { now } else { block.since };
-                return Some(Block { since, hot: 0, near: 0, ..block });
+                return Some(Block { since, hot: 0, ..block });
             }
             BlockProposal::LookAgain => {
                 let was_divided = facts.is_over && facts.parts.is_some_and(|parts| parts.is_divided);
                 let is_watched = vm.memory().watch_block_writes(block.gfn);
                 let (before, was_mixed) = (counted, true);
-                return Some(Block {
-                    since: now,
-                    before,
-                    was_mixed,
-                    was_divided,
-                    is_watched,
-                    hot: 0,
-                    near: 0,
-                    ..block
-                });
+                return Some(Block { since: now, before, was_mixed, was_divided, is_watched, hot: 0, ..block });
             }
             BlockProposal::Replicate { nodes } => match vm.memory().begin_block_copies(block.gfn, nodes) {
                 Ok(()) => {}
