@@ -327,13 +327,20 @@ fn copies_go_when_memory_is_short() {
     let rig = ok(ok(ok(Rig::new("short", 1, 256)).node(1, 256).with_probe()).image("pattern", path));
     let machine = ok(rig.boot());
     let before = ok(machine.free_bytes());
-    // One of its vCPUs on each node: else both may come to lie on one, the other two VMs on the other, and nobody needs a copy.
-    let readers = VmSpec { nodes: 2, ..probe("readers", 2, "figure=places_of_readers n=1000000000") };
+    let readers = probe("readers", 2, "figure=places_of_readers n=1000000000");
     let vms = [of_shared("first", 1_000_000_000), of_shared("second", 1_000_000_000), readers];
     let copied = |vm: &VmSpec| ok(machine.client().vm_stats(&vm.name)).placement.replicated_pages;
-    vms.iter().for_each(|vm| ok(machine.start(vm)));
-    let [first, second, readers] = &vms;
-    wait_until("pages have copies", || copied(readers) >= 900 && copied(first) + copied(second) >= 900);
+    let pause = |vms: &[VmSpec]| vms.iter().for_each(|vm| ok(machine.client().pause_vm(&vm.name)));
+    let resume = |vms: &[VmSpec]| vms.iter().for_each(|vm| ok(machine.client().resume_vm(&vm.name)));
+    let [first, second, _] = &vms;
+    let readers = &vms[2..];
+    // By turns: of four vCPUs on two nodes those of one memory may come to lie on one, and then nobody needs a copy.
+    ok(machine.start(&readers[0]));
+    wait_until("pages have copies", || copied(&readers[0]) >= 900);
+    pause(readers);
+    [first, second].iter().for_each(|vm| ok(machine.start(vm)));
+    wait_until("shared pages have copies", || copied(first) + copied(second) >= 900);
+    resume(readers);
 
     // It wants more than there is, and has all copies before it ends: 4 MiB of the readers', and as much of shared pages.
     let hog = VmSpec { memory_mib: 1024, ..probe("hog", 1, "figure=touch n=1000") };
@@ -346,11 +353,13 @@ fn copies_go_when_memory_is_short() {
     let pages: u64 = ok(machine.events()).into_iter().map(given_up).sum();
     assert!(pages > 1100, "{pages} pages: not of both kinds");
 
-    let before_end = vms.each_ref().map(copied);
-    wait_until("pages have copies again", || {
-        let now = vms.each_ref().map(copied);
-        now[2] >= before_end[2] + 400 && now[0] + now[1] >= before_end[0] + before_end[1] + 400
-    });
+    let had = vms.each_ref().map(copied);
+    pause(readers);
+    wait_until("shared pages have copies again", || copied(first) + copied(second) >= had[0] + had[1] + 400);
+    pause(&vms[..2]);
+    resume(readers);
+    wait_until("pages have copies again", || copied(&readers[0]) >= had[2] + 400);
+    resume(&vms[..2]);
     for vm in &vms {
         ok(machine.client().kill_vm(&vm.name));
         let ended = ok(machine.end_of(&vm.name));
