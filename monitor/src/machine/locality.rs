@@ -122,6 +122,8 @@ struct Locality {
     local_blocks: Known,
     /// Blocks that may not be tried for now, by number: nothing is to be found out about more of their pages.
     left_blocks: Known,
+    /// These and those that are noted: most pages are of neither, which is soon found out here.
+    told_blocks: Known,
     /// Blocks of shared pages that are hot in this interval, and how many of their pages.
     shared_blocks: Vec<(SharedBlock, u32)>,
     /// How many of the former are new at this look.
@@ -250,6 +252,7 @@ impl Locality {
             blocks: VecDeque::new(),
             local_blocks: Known::new(),
             left_blocks: Known::new(),
+            told_blocks: Known::new(),
             shared_blocks: Vec::new(),
             noted: 0,
             turn: 0,
@@ -355,9 +358,12 @@ impl Locality {
     }
 
     /// Is there anything to be found out about a page that is hot for `by`? Not if it waits, or if its block is to be judged or is left alone.
+    #[inline(always)]
     fn is_news(&mut self, page: Mfn, by: NodeId) -> bool {
-        let is_known = self.known.is_known(page, by, self.tick, 1) || self.is_of_left_block(page, by);
-        !is_known && !self.is_of_noted_block(page)
+        if self.known.is_known(page, by, self.tick, 1) {
+            return false;
+        }
+        !self.is_of_told_block(page) || !self.is_settled_by_block(page, by)
     }
 
     /// Watches those of these pages that are the VM's.

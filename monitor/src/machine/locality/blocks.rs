@@ -25,6 +25,8 @@ const JUDGED: usize = 4;
 const ENOUGH: u32 = 64;
 /// Intervals for which it is remembered that a block's own node used it: whoever has it by turns that are no longer leaves it there.
 const LOCAL_FOR: u16 = 3;
+/// Intervals for which a block that was noted is known as one by its pages.
+const TOLD_FOR: u16 = 3;
 /// Blocks of an interval, at most; those beyond will be hot again.
 const MOST: usize = 256;
 
@@ -63,15 +65,26 @@ impl Locality {
     /// The block of `page`, which is hot for `by`, may not be tried.
     pub(super) fn leave_block(&mut self, page: Mfn, by: NodeId) {
         self.left_blocks.note(number_of(page), by, self.tick);
+        self.tell_block(page);
     }
 
-    /// Is the page of such a block? What is told of an interval is that of the next one, too.
-    pub(super) fn is_of_left_block(&self, page: Mfn, by: NodeId) -> bool {
-        self.left_blocks.is_known(number_of(page), by, self.tick, 1)
+    fn tell_block(&mut self, page: Mfn) {
+        self.told_blocks.note(number_of(page), NodeId(0), self.tick);
     }
 
-    /// A page is hot: if it is of a block that is noted, that is all there is to know of it.
-    pub(super) fn is_of_noted_block(&mut self, page: Mfn) -> bool {
+    /// May the page be one of a block that is noted or left alone? One that was told longer ago is asked about with its pages.
+    #[inline(always)]
+    pub(super) fn is_of_told_block(&self, page: Mfn) -> bool {
+        self.told_blocks.is_known(number_of(page), NodeId(0), self.tick, TOLD_FOR)
+    }
+
+    /// A page is hot for `by`: if its block may not be tried, which is so for the next interval, too, or is noted, that is all there is to
+    /// know of it.
+    #[inline(never)]
+    pub(super) fn is_settled_by_block(&mut self, page: Mfn, by: NodeId) -> bool {
+        if self.left_blocks.is_known(number_of(page), by, self.tick, 1) {
+            return true;
+        }
         let noted = self.blocks.iter_mut().find(|block| number_of(block.page) == number_of(page));
         noted.map(|block| block.hot += 1).is_some()
     }
@@ -85,6 +98,7 @@ impl Locality {
             self.noted += 1;
             let page = Mfn::new(page.raw() & !(PAGES_PER_LARGE - 1));
             let before = self.misses_on(counters, page, PAGES_PER_LARGE);
+            self.tell_block(page);
             self.blocks.push_back(Block {
                 vm: vm.id,
                 gfn,
