@@ -357,13 +357,14 @@ impl Locality {
         count
     }
 
-    /// Is there anything to be found out about a page that is hot for `by`? Not if it waits, or if its block is to be judged or is left alone.
+    /// Is there anything to be found out about a page that is hot for `by`? Not if it waits, or if its block is left alone or is to be judged:
+    /// then it counts for that.
     #[inline(always)]
     fn is_news(&mut self, page: Mfn, by: NodeId) -> bool {
         if self.known.is_known(page, by, self.tick, 1) {
             return false;
         }
-        !self.is_of_told_block(page) || !self.is_settled_by_block(page, by)
+        !self.is_of_told_block(page) || !self.count_for_block(page, by)
     }
 
     /// Watches those of these pages that are the VM's.

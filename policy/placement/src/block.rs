@@ -200,6 +200,7 @@ fn among_several(facts: &BlockFacts, switches: Switches, thresholds: &Thresholds
     }
     let enough = u64::from(thresholds.block_hot) * if parts.is_divided { FAR / 2 } else { FAR };
     match parts.writes {
+        // What nobody writes and comes here is divided, or is to have no copies.
         Writes::Seen | Writes::None if far(facts) >= enough => BlockProposal::Split,
         _ if !facts.is_over => BlockProposal::Wait,
         // Single pages would not be anywhere better either.

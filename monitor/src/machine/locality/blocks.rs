@@ -78,10 +78,10 @@ impl Locality {
         self.told_blocks.is_known(number_of(page), NodeId(0), self.tick, TOLD_FOR)
     }
 
-    /// A page is hot for `by`: if its block may not be tried, which is so for the next interval, too, or is noted, that is all there is to
-    /// know of it.
+    /// Counts a page that is hot for `by` for its block, if that is noted. Whether there is no more to know of it: that is so, too, if the
+    /// block may not be tried, in this interval and the next one.
     #[inline(never)]
-    pub(super) fn is_settled_by_block(&mut self, page: Mfn, by: NodeId) -> bool {
+    pub(super) fn count_for_block(&mut self, page: Mfn, by: NodeId) -> bool {
         if self.left_blocks.is_known(number_of(page), by, self.tick, 1) {
             return true;
         }
