@@ -136,8 +136,9 @@ pub fn decide(facts: &PageFacts, now: u16, switches: Switches, thresholds: &Thre
     if matches!(facts.backing, Backing::Private) && !facts.history.lets(facts.may_retry, now, thresholds) {
         return Leave(Reason::Tried);
     }
-    let is_used_elsewhere =
-        users(&facts.misses, thresholds) > usize::from(facts.misses[by.index()] > thresholds.sharing);
+    let uses = |node: NodeId| facts.misses[node.index()] > thresholds.sharing;
+    // Mostly it is the page's own node, if any other.
+    let is_used_elsewhere = uses(facts.home) || users(&facts.misses, thresholds) > usize::from(uses(by));
     match facts.backing {
         Backing::SharedBlock => Leave(Reason::Shared),
         Backing::Shared if !switches.replicate => Leave(Reason::SwitchedOff),
