@@ -231,6 +231,32 @@ pub enum EventKind {
     },
 }
 
+impl EventKind {
+    /// Does it begin, end or hold up a VM's life?
+    #[must_use]
+    pub const fn is_of_life(&self) -> bool {
+        matches!(
+            self,
+            Self::VmCreated { .. }
+                | Self::VmStarted
+                | Self::VmPaused
+                | Self::VmResumed
+                | Self::VmReset
+                | Self::VmStopped { .. }
+                | Self::VmDestroyed
+        )
+    }
+}
+
+/// Which events a client follows.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub enum Followed {
+    /// All of them.
+    All,
+    /// Those of VMs' lives ([`EventKind::is_of_life`]): whoever waits for a VM costs the machine nothing meanwhile.
+    Lives,
+}
+
 /// What placement does to pages.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub enum PlacementAction {

@@ -54,7 +54,9 @@ pub use boot::{
 };
 pub use check::{SpecError, SpecProblem};
 pub use error::ControlError;
-pub use event::{Event, EventKind, MigrationReason, PlacementAction, PlacementReason, SharingRefusal, VmLabel};
+pub use event::{
+    Event, EventKind, Followed, MigrationReason, PlacementAction, PlacementReason, SharingRefusal, VmLabel,
+};
 pub use exit::{ExitCause, ExitCounts, ExitRecord, ExitTrace};
 pub use frame::{Decoder, EncodeError, FrameError, HEADER_LEN, MAGIC, MAX_DATA, MAX_PAYLOAD, encode};
 pub use machine::{

@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::Text;
 use crate::error::ControlError;
-use crate::event::Event;
+use crate::event::{Event, Followed};
 use crate::exit::ExitTrace;
 use crate::machine::MachineInfo;
 use crate::name::{Label, Name};
@@ -17,7 +17,7 @@ use crate::vm::VmSummary;
 use crate::volume::StoreInfo;
 
 /// Version of the protocol.
-pub const PROTOCOL_VERSION: u32 = 7;
+pub const PROTOCOL_VERSION: u32 = 8;
 
 /// What a client sends.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -120,6 +120,8 @@ pub enum Request {
     EventsFollow {
         /// The first number wanted; 0 = the oldest kept; `u64::MAX` = only new ones.
         from: u64,
+        /// Which of them.
+        which: Followed,
     },
     /// Opens a stream of a VM's console output and input. Several clients may. It stays open over stops and starts
     /// of the VM. Answer: [`Reply::Console`], then [`StreamData::Console`].

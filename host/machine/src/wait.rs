@@ -5,7 +5,7 @@
 
 use std::time::{Duration, Instant};
 
-use control::{Name, StreamData, VmState, VmSummary};
+use control::{Followed, Name, StreamData, VmState, VmSummary};
 use thiserror::Error;
 
 use crate::client::{Client, ClientError, Stream};
@@ -53,7 +53,7 @@ pub fn wait_for_vm(
 ) -> Result<VmSummary, WaitError> {
     let deadline = Instant::now() + timeout;
     // Open before the first look: what happens after it makes an event.
-    let events = client.follow_events(u64::MAX)?;
+    let events = client.follow_events(u64::MAX, Followed::Lives)?;
     loop {
         let summary = client.vm(vm)?;
         if is_so(&summary) {

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use addr::VmId;
 use control::{
-    Body, ConsoleRange, ControlError, EventBatch, Reply, Request, StopReason, StreamData, VmState, VmSummary,
+    Body, ConsoleRange, ControlError, EventBatch, Followed, Reply, Request, StopReason, StreamData, VmState, VmSummary,
 };
 use fake::{FakeMonitor, Fixture, WATCHDOG, name};
 use machine::{AgentError, ExecStatus, GuestAgent, ShutdownMode, WaitError, wait_for_text, wait_for_vm};
@@ -199,7 +199,7 @@ fn list(monitor: &mut FakeMonitor, vms: Vec<VmSummary>) {
 fn a_wait_looks_again_when_something_happened() {
     let fixture = Fixture::start(|mut monitor| {
         let follow = monitor.expect();
-        assert_eq!(follow.request, Request::EventsFollow { from: u64::MAX });
+        assert_eq!(follow.request, Request::EventsFollow { from: u64::MAX, which: Followed::Lives });
         monitor.reply(follow.id, Reply::Opened);
         list(&mut monitor, vec![summary(VmState::Running)]);
         let batch = EventBatch { lost: 0, events: Vec::new(), next: 1 };

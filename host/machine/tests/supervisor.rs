@@ -8,7 +8,7 @@ use std::sync::mpsc::channel;
 use std::time::Duration;
 
 use control::{
-    Body, ClientMessage, ConsoleRange, ControlError, Decoder, Label, MAX_DATA, Reply, Request, ServerMessage,
+    Body, ClientMessage, ConsoleRange, ControlError, Decoder, Followed, Label, MAX_DATA, Reply, Request, ServerMessage,
     StreamData, StreamEnd,
 };
 use fake::{FakeMonitor, Fixture, WATCHDOG, hello, name};
@@ -218,7 +218,7 @@ fn stream_ids_in_errors_are_the_clients_own() {
         monitor
     });
     let client = fixture.client();
-    let (_, stream) = client.open(Request::EventsFollow { from: 0 }).expect("it opens");
+    let (_, stream) = client.open(Request::EventsFollow { from: 0, which: Followed::All }).expect("it opens");
     let chunk = Request::ModuleChunk { upload: stream.id(), offset: 0, bytes: vec![1] };
     let error = client.call(chunk).expect_err("it is no upload");
     assert_eq!(error.to_string(), format!("stream {} does not take this", stream.id()));

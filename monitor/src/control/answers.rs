@@ -10,9 +10,9 @@ use addr::{BASE_PAGE, NodeId, VcpuIndex, VmId};
 use alloc::string::String;
 use alloc::vec::Vec;
 use control::{
-    ControlError, DeviceInfo, DeviceKind, EventBatch, ExitCounts, ExitTrace, FirmwareInfo, HartInfo, HartStats,
-    InterruptArchitecture, MachineInfo, MachineStats, MonitorInfo, MonitorMemory, MonitorMemoryKind, Name, NodeInfo,
-    NodeStats, Reply, VmState, VmStats, VmSummary,
+    ControlError, DeviceInfo, DeviceKind, EventBatch, ExitCounts, ExitTrace, FirmwareInfo, Followed, HartInfo,
+    HartStats, InterruptArchitecture, MachineInfo, MachineStats, MonitorInfo, MonitorMemory, MonitorMemoryKind, Name,
+    NodeInfo, NodeStats, Reply, VmState, VmStats, VmSummary,
 };
 use core::sync::atomic::Ordering;
 use frames::PageState;
@@ -245,11 +245,13 @@ pub(super) fn exit_trace(name: &Name, vcpu: VcpuIndex) -> Result<Reply, ControlE
 }
 
 pub(super) fn events(from: u64) -> Reply {
-    Reply::Events(event_batch(from, EVENTS_PER_ANSWER))
+    Reply::Events(event_batch(from, EVENTS_PER_ANSWER, Followed::All))
 }
 
-pub(super) fn event_batch(from: u64, max: usize) -> EventBatch {
+pub(super) fn event_batch(from: u64, max: usize, which: Followed) -> EventBatch {
     let names: Vec<(VmId, Name)> =
         registry::lock().records().map(|record| (record.id, record.spec.name.clone())).collect();
-    crate::trace::read(from, max, |id| names.iter().find(|(known, _)| *known == id).map(|(_, name)| name.clone()))
+    crate::trace::read(from, max, which, |id| {
+        names.iter().find(|(known, _)| *known == id).map(|(_, name)| name.clone())
+    })
 }

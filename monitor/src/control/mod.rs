@@ -69,6 +69,7 @@ impl Server {
         self.answer_waiting();
         self.answer_stores();
         CONSOLES_WATCHED.store(self.streams.has_console(), Ordering::Relaxed);
+        crate::trace::set_all_followed(self.streams.follows_all());
         if self.out.len() < OUT_LIMIT {
             let mut produced = Vec::new();
             self.streams.pump(&mut produced);
@@ -181,7 +182,7 @@ impl Server {
             }
             Request::ConsoleAttach { vm, from } => self.streams.attach_console(id, vm, from)?,
             Request::PortOpen { vm, port } => self.streams.open_port(id, vm, port)?,
-            Request::EventsFollow { from } => self.streams.follow_events(id, from)?,
+            Request::EventsFollow { from, which } => self.streams.follow_events(id, from, which)?,
             Request::Input { stream, bytes } => self.streams.input(stream, &bytes)?,
             Request::Close { stream } => self.streams.close(stream)?,
             Request::PutModule { name, total_len } => self.streams.begin_upload(id, name, total_len)?,

@@ -5,7 +5,9 @@ use crate::{
     vm::registry,
 };
 use alloc::vec::Vec;
-use control::{Body, ConsoleRange, ControlError, Label, MAX_DATA, Name, Reply, ServerMessage, StreamData, StreamEnd};
+use control::{
+    Body, ConsoleRange, ControlError, Followed, Label, MAX_DATA, Name, Reply, ServerMessage, StreamData, StreamEnd,
+};
 
 /// Streams open at a time.
 const MAX_STREAMS: usize = 64;
@@ -16,7 +18,7 @@ const EVENTS_PER_MESSAGE: usize = 64;
 enum Kind {
     Console { vm: Name, next: u64 },
     Port { vm: Name, port: Label, was_open: bool },
-    Events { next: u64 },
+    Events { next: u64, which: Followed },
     Upload { name: Label, total: u64, bytes: Pieces },
 }
 
@@ -47,6 +49,11 @@ impl Streams {
         self.open.iter().any(|stream| matches!(stream.kind, Kind::Console { .. }))
     }
 
+    /// Does anybody follow all events?
+    pub(super) fn follows_all(&self) -> bool {
+        self.open.iter().any(|stream| matches!(stream.kind, Kind::Events { which: Followed::All, .. }))
+    }
+
     pub(super) fn attach_console(&mut self, id: u32, vm: Name, from: u64) -> Result<Reply, ControlError> {
         let range = {
             let mut registry = registry::lock();
@@ -72,8 +79,8 @@ impl Streams {
         Ok(Reply::Opened)
     }
 
-    pub(super) fn follow_events(&mut self, id: u32, from: u64) -> Result<Reply, ControlError> {
-        self.add(id, Kind::Events { next: from.min(crate::trace::next_sequence()) })?;
+    pub(super) fn follow_events(&mut self, id: u32, from: u64, which: Followed) -> Result<Reply, ControlError> {
+        self.add(id, Kind::Events { next: from.min(crate::trace::next_sequence(Followed::All)), which })?;
         Ok(Reply::Opened)
     }
 
@@ -182,11 +189,11 @@ fn next_data(kind: &mut Kind) -> Result<Option<StreamData>, StreamEnd> {
             let bytes = life.platform().port_output(&life, port, MAX_DATA.min(16 << 10));
             Ok((!bytes.is_empty()).then_some(StreamData::Port { bytes }))
         }
-        Kind::Events { next } => {
-            if *next >= crate::trace::next_sequence() {
+        Kind::Events { next, which } => {
+            if *next >= crate::trace::next_sequence(*which) {
                 return Ok(None);
             }
-            let batch = super::answers::event_batch(*next, EVENTS_PER_MESSAGE);
+            let batch = super::answers::event_batch(*next, EVENTS_PER_MESSAGE, *which);
             *next = batch.next;
             Ok(Some(StreamData::Events(batch)))
         }

@@ -7,8 +7,8 @@ pub use exits::ExitRing;
 
 use addr::VmId;
 use alloc::{boxed::Box, collections::VecDeque, vec::Vec};
-use control::{Event, EventBatch, EventKind, VmLabel};
-use core::sync::atomic::{AtomicU64, Ordering};
+use control::{Event, EventBatch, EventKind, Followed, VmLabel};
+use core::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use rv::csr;
 use spin::{Mutex, Once};
 
@@ -21,6 +21,10 @@ type Ring = Mutex<VecDeque<Event>>;
 
 static RINGS: Once<Box<[Ring]>> = Once::new();
 static NEXT: AtomicU64 = AtomicU64::new(0);
+/// The number behind that of the latest event of a VM's life.
+static NEXT_LIFE: AtomicU64 = AtomicU64::new(0);
+/// Does a client follow all events? Only then is one that is of no life worth waking the control hart for.
+static ALL_FOLLOWED: AtomicBool = AtomicBool::new(false);
 
 /// None before the harts are known: nothing happens then that is worth an event.
 fn rings() -> &'static [Ring] {
@@ -34,33 +38,46 @@ fn rings() -> &'static [Ring] {
 pub fn record(vm: Option<VmId>, kind: EventKind) {
     let hart = crate::hart::current().unwrap_or(crate::hart::CONTROL_HART);
     let Some(ring) = rings().get(hart.index()) else { return };
+    let is_of_life = kind.is_of_life();
     let mut events = ring.lock();
     if events.len() == CAPACITY {
         events.pop_front();
     }
+    let sequence = NEXT.fetch_add(1, Ordering::SeqCst);
+    if is_of_life {
+        NEXT_LIFE.fetch_max(sequence + 1, Ordering::SeqCst);
+    }
     events.push_back(Event {
-        sequence: NEXT.fetch_add(1, Ordering::SeqCst),
+        sequence,
         ticks: csr::time::read(),
         hart,
         vm: vm.map(|id| VmLabel { id, name: None }),
         kind,
     });
     drop(events);
-    crate::machine::duties::wake_control();
+    if is_of_life || ALL_FOLLOWED.load(Ordering::Relaxed) {
+        crate::machine::duties::wake_control();
+    }
 }
 
-/// Up to `max` events from sequence number `from`; names are filled in by `name_of`.
+/// Says whether a client follows all events.
+pub fn set_all_followed(is_followed: bool) {
+    ALL_FOLLOWED.store(is_followed, Ordering::Relaxed);
+}
+
+/// Up to `max` of the events that are `wanted` from sequence number `from`; names are filled in by `name_of`.
 #[must_use]
-pub fn read(from: u64, max: usize, name_of: impl Fn(VmId) -> Option<control::Name>) -> EventBatch {
+pub fn read(from: u64, max: usize, wanted: Followed, name_of: impl Fn(VmId) -> Option<control::Name>) -> EventBatch {
     let locked: Vec<_> = rings().iter().map(|ring| ring.lock()).collect();
     let end = NEXT.load(Ordering::SeqCst);
     let later = |ring: &VecDeque<Event>| ring.partition_point(|event| event.sequence < from);
     let mut rest: Vec<_> = locked.iter().map(|ring| ring.range(later(ring)..).peekable()).collect();
-    let mut events = Vec::new();
+    let (mut events, mut passed) = (Vec::new(), 0);
     while events.len() < max {
         let nearest = rest.iter_mut().filter_map(|ring| Some((ring.peek()?.sequence, ring)));
         let Some((_, ring)) = nearest.min_by_key(|(sequence, _)| *sequence) else { break };
-        events.extend(ring.next().cloned());
+        events.extend(ring.next().filter(|event| wanted == Followed::All || event.kind.is_of_life()).cloned());
+        passed += 1;
     }
     let next = if events.len() < max { end } else { events.last().map_or(end, |event: &Event| event.sequence + 1) };
     drop(rest);
@@ -69,11 +86,15 @@ pub fn read(from: u64, max: usize, name_of: impl Fn(VmId) -> Option<control::Nam
         label.name = name_of(label.id);
     }
     let next = next.max(from.min(end));
-    EventBatch { lost: (next - from.min(next)).saturating_sub(events.len() as u64), events, next }
+    EventBatch { lost: (next - from.min(next)).saturating_sub(passed), events, next }
 }
 
-/// The sequence number that the next event will get.
+/// The sequence number behind that of the latest event of these.
 #[must_use]
-pub fn next_sequence() -> u64 {
-    NEXT.load(Ordering::SeqCst)
+pub fn next_sequence(which: Followed) -> u64 {
+    let next = match which {
+        Followed::All => &NEXT,
+        Followed::Lives => &NEXT_LIFE,
+    };
+    next.load(Ordering::SeqCst)
 }

@@ -2,7 +2,7 @@
 
 use std::collections::VecDeque;
 
-use control::{ControlError, EventBatch, StreamData};
+use control::{ControlError, EventBatch, Followed, StreamData};
 use machine::ClientError;
 
 use super::Context;
@@ -32,7 +32,7 @@ pub fn run(context: &Context, args: &Events) -> Result<(), Failure> {
     if !args.follow {
         return Ok(());
     }
-    let stream = match client.follow_events(next) {
+    let stream = match client.follow_events(next, Followed::All) {
         Ok(stream) => stream,
         Err(error) => return end(context, error),
     };

@@ -5,7 +5,7 @@ use std::sync::mpsc::{Receiver, Sender, channel};
 use std::thread;
 use std::time::Duration;
 
-use control::{EventKind, Name, StreamData};
+use control::{EventKind, Followed, Name, StreamData};
 use machine::{Client, ClientError, Stream};
 use ratatui::crossterm::terminal::{disable_raw_mode, enable_raw_mode};
 
@@ -170,7 +170,7 @@ fn notice(text: &str) -> Result<(), Failure> {
 fn watch_vm(client: &Client, vm: &Name, happenings: Sender<Happening>) -> io::Result<()> {
     let (client, vm) = (client.clone(), vm.clone());
     let watch = move || -> Result<(), ClientError> {
-        let events = client.follow_events(u64::MAX)?;
+        let events = client.follow_events(u64::MAX, Followed::Lives)?;
         let mut is_wanted = true;
         while is_wanted {
             match events.recv_timeout(TICK)? {

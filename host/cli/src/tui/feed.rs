@@ -6,7 +6,7 @@ use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::thread;
 use std::time::Duration;
 
-use control::StreamData;
+use control::{Followed, StreamData};
 use machine::{Client, ClientError};
 
 use crate::failure::Failure;
@@ -126,7 +126,7 @@ fn send_views(client: &Client, news: &Sender<News>, pace: &Pace) -> Result<(), C
 
 fn send_events(client: &Client, news: &Sender<News>, pace: &Pace) -> Result<(), ClientError> {
     let timebase_hz = client.machine_info()?.timebase_hz;
-    let stream = client.follow_events(0)?;
+    let stream = client.follow_events(0, Followed::All)?;
     let mut names = Names::default();
     while !pace.is_over() {
         // The time-out is there to notice the end.

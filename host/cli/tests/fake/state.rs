@@ -88,7 +88,7 @@ impl Monitor {
             Request::MachineStats => one(Reply::MachineStats(raw::stats(self.size, self.at_s()))),
             Request::VmStats { vm } => one(Reply::VmStats(raw::vm_stats(self.size, self.vm(&vm)?, self.at_s()))),
             Request::Events { from } => one(Reply::Events(self.batch(from))),
-            Request::EventsFollow { from } => {
+            Request::EventsFollow { from, .. } => {
                 self.followers.push(id);
                 let batch = self.batch(from);
                 Ok(vec![(id, Body::Reply(Reply::Opened)), (id, Body::Stream(StreamData::Events(batch)))])

@@ -4,8 +4,8 @@ use std::io::Read;
 
 use addr::VcpuIndex;
 use control::{
-    ConsoleRange, EventBatch, ExitTrace, Label, MAX_DATA, MachineInfo, MachineStats, Name, PageKind, Reply, Request,
-    StoreInfo, VmSpec, VmStats, VmSummary,
+    ConsoleRange, EventBatch, ExitTrace, Followed, Label, MAX_DATA, MachineInfo, MachineStats, Name, PageKind, Reply,
+    Request, StoreInfo, VmSpec, VmStats, VmSummary,
 };
 
 use super::{Client, ClientError, Stream};
@@ -117,8 +117,8 @@ impl Client {
     }
 
     /// Events from this number on as they happen ([`control::StreamData::Events`]).
-    pub fn follow_events(&self, from: u64) -> Result<Stream, ClientError> {
-        let (reply, stream) = self.open(Request::EventsFollow { from })?;
+    pub fn follow_events(&self, from: u64, which: Followed) -> Result<Stream, ClientError> {
+        let (reply, stream) = self.open(Request::EventsFollow { from, which })?;
         expect!(reply, "EventsFollow", Reply::Opened => stream)
     }
 

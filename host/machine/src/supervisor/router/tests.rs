@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use control::Name;
+use control::{Followed, Name};
 use proptest::collection::vec;
 use proptest::prelude::*;
 
@@ -132,7 +132,7 @@ impl Run {
                 let vm = Name::new("vm").expect("a good name");
                 self.ask(client, id, Request::StartVm { vm });
             }
-            Act::Open(client, id) => self.ask(client, id, Request::EventsFollow { from: 0 }),
+            Act::Open(client, id) => self.ask(client, id, Request::EventsFollow { from: 0, which: Followed::All }),
             Act::Close(client, id, stream) => self.ask(client, id, Request::Close { stream }),
             Act::Replace(client) => {
                 let closes = self.router.leave(ClientId(client));
