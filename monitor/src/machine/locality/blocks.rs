@@ -194,7 +194,7 @@ impl Locality {
         let counted = self.misses_on(counters, block.page, PAGES_PER_LARGE);
         let mut misses = counted;
         misses.iter_mut().zip(block.before).for_each(|(misses, before)| *misses = misses.saturating_sub(before));
-        let facts = BlockFacts {
+        let mut facts = BlockFacts {
             home,
             misses,
             is_over: now >= self.interval_end,
@@ -203,10 +203,18 @@ impl Locality {
             was_local: self.local_blocks.is_known(number_of(block.page), home, self.tick, LOCAL_FOR),
             is_pinned: found.is_pinned,
             is_unsettled: is_unsettled(vm, now, INTERVAL_HZ),
-            parts: block.was_mixed.then(|| self.parts(counters, vm, &block, home)),
+            parts: None,
             history: found.history,
             may_retry: budget(&mut self.budgets, vm, self.tick).allows(self.tick, &THRESHOLDS),
         };
+        let writes = match block.is_watched {
+            true if vm.memory().is_unwritten(block.gfn, block.page) => Writes::None,
+            true => Writes::Seen,
+            false => Writes::Unknown,
+        };
+        if facts.wants_parts(writes, &THRESHOLDS) {
+            facts.parts = Some(self.parts(counters, &block, home, writes));
+        }
         match decide_block(&facts, self.tick, *switches, &THRESHOLDS) {
             BlockProposal::Migrate { to } => {
                 if found.history.needs_budget(self.tick, &THRESHOLDS) {
@@ -253,16 +261,11 @@ impl Locality {
 
     /// More about a block that several nodes use.
     #[inline(never)]
-    fn parts(&self, counters: &MissCounters, vm: &Vm, block: &Block, home: NodeId) -> Parts {
+    fn parts(&self, counters: &MissCounters, block: &Block, home: NodeId, writes: Writes) -> Parts {
         let mut uses = Uses::default();
         for page in block.page.raw()..block.page.raw() + PAGES_PER_LARGE {
             uses.add(&self.misses_on(counters, Mfn::new(page), 1), home, &THRESHOLDS);
         }
-        let writes = match block.is_watched {
-            true if vm.memory().is_unwritten(block.gfn, block.page) => Writes::None,
-            true => Writes::Seen,
-            false => Writes::Unknown,
-        };
         Parts { is_divided: uses.is_divided(writes), was_divided: block.was_divided, writes }
     }
 
