@@ -47,6 +47,9 @@ const FAR: u64 = 16;
 /// The same where nobody is at home: whatever becomes of the pages is better than what is. And the least for which a block is given up
 /// that its own node uses most by far.
 const ASTRAY: u64 = 2;
+/// Misses on a block that was tried once, as a multiple of [`Thresholds::block_hot`], that are clear before the interval is over: a guest
+/// that has just filled its memory begins to use it.
+const AGAIN: u64 = 4;
 
 /// Who uses a block's pages in an interval.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -144,8 +147,11 @@ pub fn decide_block(facts: &BlockFacts, now: u16, switches: Switches, thresholds
     let total = facts.total();
     let is_clear = total >= u64::from(thresholds.block_hot);
     // Who makes blocks move again and again shall have to make it look so for whole intervals.
-    let is_fresh = facts.history.at(now, thresholds).tries == 0;
-    let is_enough = is_clear && is_fresh;
+    let is_enough = match facts.history.at(now, thresholds).tries {
+        0 => is_clear,
+        1 => total >= u64::from(thresholds.block_hot) * AGAIN,
+        _ => false,
+    };
     if !facts.is_over && !is_enough {
         return BlockProposal::Wait;
     }

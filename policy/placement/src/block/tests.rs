@@ -52,9 +52,14 @@ fn what_is_clear_is_done_before_the_interval_ends() {
     for few in [&[0, 4095][..], &[2047, 2048], &[0, 1], &[]] {
         assert_eq!(early(few), BlockProposal::Wait, "{few:?}");
     }
-    let tried = BlockFacts { history: History { tries: 1, last: 0 }, ..facts(&[0, 9000]) };
+    let tried = BlockFacts { history: History { tries: 1, last: 0 }, ..facts(&[0, 16_383]) };
     assert_eq!(ask(&BlockFacts { is_over: false, ..tried }), BlockProposal::Wait, "it has moved before");
     assert_eq!(ask(&tried), BlockProposal::Migrate { to: NodeId(1) });
+    let early = |tries, misses: &[u32]| {
+        ask(&BlockFacts { is_over: false, history: History { tries, last: 0 }, ..facts(misses) })
+    };
+    assert_eq!(early(1, &[0, 16_384]), BlockProposal::Migrate { to: NodeId(1) }, "it may well have");
+    assert_eq!(early(2, &[0, 160_000]), BlockProposal::Wait, "but not again");
     let mixed = BlockFacts { history: History { tries: 1, last: 0 }, ..facts(&[5000, 5000]) };
     assert_eq!(ask(&mixed), BlockProposal::LookAgain);
 }
