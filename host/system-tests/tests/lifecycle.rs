@@ -1,8 +1,11 @@
 //! VMs that come and go while the machine runs, and their memory.
 
-use control::{ControlError, EventKind, MonitorMemoryKind, Pages, StopReason, VcpuState, VmSpec, VmState};
-use lab::rig::{Rig, Running};
-use machine::ClientError;
+use control::{
+    ControlError, Event, EventKind, Followed, MonitorMemoryKind, Pages, StopReason, StreamData, VcpuState, VmSpec,
+    VmState,
+};
+use lab::rig::{Rig, Running, WATCHDOG};
+use machine::{ClientError, Stream};
 use system_tests::{assert_all_returned, checksum, ok, probe};
 
 fn machine(name: &str) -> Running {
@@ -82,6 +85,33 @@ fn pages_reported_free_come_back() {
     });
     let told: u64 = told.sum();
     assert!(told > ended.stats.pages_returned, "{told} pages by events: those at the end, too");
+}
+
+/// Who waits for a VM is told of lives, and of nothing else that happens.
+#[test]
+fn who_follows_lives_hears_of_nothing_else() {
+    let machine = machine("lives");
+    let follow = |which| ok(machine.client().follow_events(0, which));
+    let (lives, all) = (follow(Followed::Lives), follow(Followed::All));
+    ok(machine.run(&probe("vm", 1, "probe=reporting")));
+    let heard_by = |stream: Stream| {
+        let mut heard: Vec<Event> = Vec::new();
+        while heard.iter().all(|event| event.kind != EventKind::VmDestroyed) {
+            match ok(stream.recv_timeout(WATCHDOG)) {
+                Some(StreamData::Events(batch)) => {
+                    assert_eq!(batch.lost, 0, "what is left out is not lost");
+                    heard.extend(batch.events);
+                }
+                other => panic!("{other:?} instead of the VM's end"),
+            }
+        }
+        // Their VMs have names while the monitor knows them.
+        heard.into_iter().map(|event| (event.sequence, event.kind)).collect::<Vec<_>>()
+    };
+    let (lives, (of_life, others)) =
+        (heard_by(lives), heard_by(all).into_iter().partition::<Vec<_>, _>(|(_, kind)| kind.is_of_life()));
+    assert_eq!(lives, of_life);
+    assert!(!others.is_empty());
 }
 
 /// What a VM did is known after its end.
