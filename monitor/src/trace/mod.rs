@@ -14,6 +14,8 @@ use spin::{Mutex, Once};
 
 /// Events kept per hart.
 const CAPACITY: usize = 1024;
+/// Events that are looked at in a read, wanted or not: all rings are locked meanwhile.
+const LOOKED_AT: u64 = 1024;
 
 /// The events of one hart. Sequence numbers are taken under its lock, so that who holds all rings sees no gap that is
 /// still to be filled.
@@ -55,14 +57,15 @@ pub fn record(vm: Option<VmId>, kind: EventKind) {
         kind,
     });
     drop(events);
-    if is_of_life || ALL_FOLLOWED.load(Ordering::Relaxed) {
+    if is_of_life || ALL_FOLLOWED.load(Ordering::SeqCst) {
         crate::machine::duties::wake_control();
     }
 }
 
 /// Says whether a client follows all events.
 pub fn set_all_followed(is_followed: bool) {
-    ALL_FOLLOWED.store(is_followed, Ordering::Relaxed);
+    // Whoever has not seen this has counted its event before the events are looked at.
+    ALL_FOLLOWED.store(is_followed, Ordering::SeqCst);
 }
 
 /// Up to `max` of the events that are `wanted` from sequence number `from`; names are filled in by `name_of`.
@@ -72,14 +75,17 @@ pub fn read(from: u64, max: usize, wanted: Followed, name_of: impl Fn(VmId) -> O
     let end = NEXT.load(Ordering::SeqCst);
     let later = |ring: &VecDeque<Event>| ring.partition_point(|event| event.sequence < from);
     let mut rest: Vec<_> = locked.iter().map(|ring| ring.range(later(ring)..).peekable()).collect();
-    let (mut events, mut passed) = (Vec::new(), 0);
-    while events.len() < max {
+    let (mut events, mut passed, mut next) = (Vec::new(), 0, end);
+    loop {
         let nearest = rest.iter_mut().filter_map(|ring| Some((ring.peek()?.sequence, ring)));
-        let Some((_, ring)) = nearest.min_by_key(|(sequence, _)| *sequence) else { break };
+        let Some((sequence, ring)) = nearest.min_by_key(|(sequence, _)| *sequence) else { break };
+        if events.len() >= max || passed >= LOOKED_AT {
+            next = sequence;
+            break;
+        }
         events.extend(ring.next().filter(|event| wanted == Followed::All || event.kind.is_of_life()).cloned());
         passed += 1;
     }
-    let next = if events.len() < max { end } else { events.last().map_or(end, |event: &Event| event.sequence + 1) };
     drop(rest);
     drop(locked);
     for label in events.iter_mut().filter_map(|event| event.vm.as_mut()) {
