@@ -115,20 +115,23 @@ fn install(packages: &[&str]) -> Result<()> {
     let (suites, preferred) = suites_for(&codename);
     let cache = Cache::open()?;
     let suites: Vec<&str> = suites.iter().map(String::as_str).collect();
-    let apt = PrivateApt::for_this_machine(cache.root().join("apt/this-machine"), &mirror, &suites)?;
+    let dir = cache.root().join("apt/this-machine");
+    let apt = PrivateApt::for_this_machine(&dir, &mirror, &codename, &suites)?;
     let step = Step::begin(format!("installing {}", packages.join(" ")));
     apt.update()?;
-    let command = apt.install_command(packages, &preferred)?;
-    let mut command = as_root(command).with_context(|| {
-        format!(
-            "missing on this machine: {}. Install them from {preferred} (QEMU in version {OLDEST_QEMU} or newer), or run \
-             `./x setup` as root or where `sudo` asks for no password",
-            packages.join(", ")
-        )
+    apt.install(packages, &preferred, |command| {
+        as_root(command).with_context(|| how_to_install(packages, &preferred))
     })?;
-    output_of(&mut command)?;
     step.finish("done");
     Ok(())
+}
+
+fn how_to_install(packages: &[&str], suite: &str) -> String {
+    format!(
+        "missing on this machine: {}. Install them from {suite} (QEMU in version {OLDEST_QEMU} or newer), or run \
+         `./x setup` as root or where `sudo` asks for no password",
+        packages.join(", ")
+    )
 }
 
 /// Debian 12's own QEMU is too old, its backports' is not; later releases' own will do.

@@ -3,19 +3,30 @@
 //! Two uses: fetching packages of another architecture (dpkg's status file is then an empty one, so that every dependency
 //! counts as missing), and installing packages on this machine from a suite that its own sources may not name.
 
+mod lists;
+
+use std::cell::RefCell;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::time::SystemTime;
 
 use anyhow::{Context, Result, bail};
 
+use self::lists::{Fetch, Lists};
 use crate::command::{output_of, tool, watch_lines};
 use crate::progress::Step;
 use crate::sources::Mirror;
 
 /// One private apt: a mirror, some suites of it, one architecture.
 pub struct PrivateApt {
-    dir: PathBuf,
+    mirror: Mirror,
+    codename: String,
+    /// The release's names on the mirror, and the one whose lists are in use.
+    names: Vec<Lists>,
+    in_use: RefCell<Lists>,
+    /// More lines of its sources.
+    more: String,
     options: Vec<String>,
 }
 
@@ -24,9 +35,10 @@ impl PrivateApt {
     ///
     /// # Errors
     /// Its folders cannot be made.
-    pub fn foreign(dir: PathBuf, mirror: &Mirror, suite: &str, architecture: &str) -> Result<Self> {
-        let mut apt = Self::with_suites(dir, mirror, &[suite], &format!("Architectures: {architecture}\n"))?;
-        let status = apt.dir.join("status");
+    pub fn foreign(dir: &Path, mirror: &Mirror, suite: &str, architecture: &str) -> Result<Self> {
+        let more = format!("Architectures: {architecture}\n");
+        let mut apt = Self::with_suites(dir, mirror, suite, &[suite], more)?;
+        let status = dir.join("status");
         fs::write(&status, "")?;
         apt.option("Dir::State::status", status.display());
         apt.option("APT::Architecture", architecture);
@@ -34,36 +46,25 @@ impl PrivateApt {
         Ok(apt)
     }
 
-    /// For installing packages on this machine from `suites`.
+    /// For installing packages on this machine from `suites` of its release `codename`.
     ///
     /// # Errors
     /// Its folders cannot be made.
-    pub fn for_this_machine(dir: PathBuf, mirror: &Mirror, suites: &[&str]) -> Result<Self> {
-        Self::with_suites(dir, mirror, suites, "")
+    pub fn for_this_machine(dir: &Path, mirror: &Mirror, codename: &str, suites: &[&str]) -> Result<Self> {
+        Self::with_suites(dir, mirror, codename, suites, String::new())
     }
 
-    fn with_suites(dir: PathBuf, mirror: &Mirror, suites: &[&str], more: &str) -> Result<Self> {
-        let part = |name: &str| -> Result<PathBuf> {
-            let path = dir.join(name);
-            fs::create_dir_all(&path).with_context(|| format!("cannot make {}", path.display()))?;
-            Ok(path)
-        };
-        let (parts, lists, archives) = (part("sources")?, part("lists/partial")?, part("cache/archives/partial")?);
-        let types = if more.is_empty() { "deb" } else { "deb deb-src" };
-        let text = format!(
-            "Types: {types}\nURIs: {}\nSuites: {}\nComponents: main\nSigned-By: {}\n{more}",
-            mirror.uri,
-            suites.join(" "),
-            mirror.keyring
-        );
-        fs::write(parts.join("mirrorball.sources"), text)?;
-        let mut apt = Self { dir: dir.clone(), options: Vec::new() };
+    fn with_suites(dir: &Path, mirror: &Mirror, codename: &str, suites: &[&str], more: String) -> Result<Self> {
+        let archives = dir.join("cache/archives");
+        make(&archives.join("partial"))?;
+        let names = Lists::of(dir, codename, suites);
+        let in_use = RefCell::new(names.first().context("a release has a name")?.clone());
+        let (mirror, codename) = (mirror.clone(), codename.to_owned());
+        let mut apt = Self { mirror, codename, names, in_use, more, options: Vec::new() };
         apt.option("Dir::Etc::SourceList", "/dev/null");
-        apt.option("Dir::Etc::SourceParts", parts.display());
-        apt.option("Dir::State::Lists", lists.parent().unwrap_or(&lists).display());
         apt.option("Dir::Cache", dir.join("cache").display());
-        apt.option("Dir::Cache::archives", archives.parent().unwrap_or(&archives).display());
-        // Translations and desktop metadata are not needed.
+        apt.option("Dir::Cache::archives", archives.display());
+        // Translations are not needed.
         apt.option("Acquire::Languages", "none");
         apt.option("Acquire::Retries", "3");
         apt.option("APT::Install-Recommends", "false");
@@ -79,19 +80,60 @@ impl PrivateApt {
     }
 
     fn command(&self, program: &str) -> Result<Command> {
+        self.command_with(program, &self.in_use.borrow())
+    }
+
+    fn command_with(&self, program: &str, lists: &Lists) -> Result<Command> {
         let mut command = tool(program)?;
+        command.args(["-o", &format!("Dir::Etc::SourceParts={}", lists.dir.join("sources").display())]);
+        command.args(["-o", &format!("Dir::State::Lists={}", lists.files().display())]);
         command.args(&self.options).env("DEBIAN_FRONTEND", "noninteractive").env("LC_ALL", "C.UTF-8");
         Ok(command)
     }
 
-    /// Fetches the lists of packages.
+    /// Sees to it that there are lists of packages: those that are young as they are, else new ones, else older ones.
     ///
     /// # Errors
-    /// There is no network, or the mirror's lists do not verify.
+    /// There are none, and they cannot be fetched: no network, or the mirror's lists do not verify.
     pub fn update(&self) -> Result<()> {
-        output_of(self.command("apt-get")?.args(["-q", "update", "-o", "APT::Update::Error-Mode=any"]))
-            .context("cannot fetch the package lists: this first run needs the network")?;
+        self.update_lists(Fetch::IfOld)
+    }
+
+    fn update_lists(&self, when: Fetch) -> Result<()> {
+        let warn = |text: &str| eprintln!("warning: {text}");
+        let chosen = lists::choose(
+            &self.names,
+            &self.codename,
+            (SystemTime::now(), when),
+            |lists| self.fetch_lists(lists),
+            warn,
+        )?;
+        *self.in_use.borrow_mut() = chosen.clone();
         Ok(())
+    }
+
+    fn fetch_lists(&self, lists: &Lists) -> Result<()> {
+        make(&lists.files().join("partial"))?;
+        let sources = make(&lists.dir.join("sources"))?;
+        let text = format!(
+            "Types: {}\nURIs: {}\nSuites: {}\nComponents: main\nSigned-By: {}\n{}",
+            if self.more.is_empty() { "deb" } else { "deb deb-src" },
+            self.mirror.uri,
+            lists.suites.join(" "),
+            self.mirror.keyring,
+            self.more,
+        );
+        fs::write(sources.join("mirrorball.sources"), text)?;
+        let mut update = self.command_with("apt-get", lists)?;
+        run(update.args(["-q", "update", "-o", "APT::Update::Error-Mode=any"]))
+    }
+
+    /// Does what needs packages; if one has gone missing from the mirror, once more with new lists.
+    fn with_packages<T>(&self, work: impl Fn() -> Result<T>) -> Result<T> {
+        work().or_else(|why| match self.update_lists(Fetch::Always) {
+            Ok(()) => work(),
+            Err(_) => Err(why),
+        })
     }
 
     /// Downloads `packages` with all that they depend on into `dir`; returns the package files, sorted by name.
@@ -100,10 +142,12 @@ impl PrivateApt {
     /// A package does not exist or cannot be downloaded.
     pub fn download_with_dependencies(&self, packages: &[&str], dir: &Path, title: &str) -> Result<Vec<PathBuf>> {
         fs::create_dir_all(dir.join("partial"))?;
-        let mut install = self.command("apt-get")?;
-        install.args(["-o", &format!("Dir::Cache::archives={}", dir.display()), "-o", "Debug::NoLocking=true"]);
-        install.args(["-q", "-y", "--download-only", "install"]).args(packages);
-        self.fetch(install, packages, title)?;
+        self.with_packages(|| {
+            let mut install = self.command("apt-get")?;
+            install.args(["-o", &format!("Dir::Cache::archives={}", dir.display()), "-o", "Debug::NoLocking=true"]);
+            install.args(["-q", "-y", "--download-only", "install"]).args(packages);
+            self.fetch(install, packages, title)
+        })?;
         files_with_extension(dir, "deb")
     }
 
@@ -113,7 +157,7 @@ impl PrivateApt {
     /// A package does not exist or cannot be downloaded.
     pub fn download(&self, packages: &[&str], dir: &Path) -> Result<Vec<PathBuf>> {
         fs::create_dir_all(dir)?;
-        output_of(self.command("apt-get")?.args(["-q", "download"]).args(packages).current_dir(dir))?;
+        self.with_packages(|| run(self.command("apt-get")?.args(["-q", "download"]).args(packages).current_dir(dir)))?;
         files_with_extension(dir, "deb")
     }
 
@@ -123,8 +167,9 @@ impl PrivateApt {
     /// It does not exist or cannot be downloaded.
     pub fn download_source(&self, name: &str, dir: &Path) -> Result<()> {
         fs::create_dir_all(dir)?;
-        output_of(self.command("apt-get")?.args(["-q", "source", "--download-only", name]).current_dir(dir))?;
-        Ok(())
+        self.with_packages(|| {
+            run(self.command("apt-get")?.args(["-q", "source", "--download-only", name]).current_dir(dir))
+        })
     }
 
     /// The newest version of `package` that these sources offer.
@@ -150,14 +195,16 @@ impl PrivateApt {
         Ok(names.map(str::to_owned).collect())
     }
 
-    /// The command that installs `packages` on this machine; `suite` wins over others that offer them.
+    /// Installs `packages` on this machine; `suite` wins over others that offer them. `as_root` makes root run a command.
     ///
     /// # Errors
-    /// apt is not installed.
-    pub fn install_command(&self, packages: &[&str], suite: &str) -> Result<Command> {
-        let mut command = self.command("apt-get")?;
-        command.args(["-q", "-y", "--no-install-recommends", "-t", suite, "install"]).args(packages);
-        Ok(command)
+    /// Those of `as_root`, or apt cannot install them.
+    pub fn install(&self, packages: &[&str], suite: &str, as_root: impl Fn(Command) -> Result<Command>) -> Result<()> {
+        self.with_packages(|| {
+            let mut command = self.command("apt-get")?;
+            command.args(["-q", "-y", "--no-install-recommends", "-t", suite, "install"]).args(packages);
+            run(&mut as_root(command)?)
+        })
     }
 
     /// Runs a download with a bar: the number of files is asked for first, then apt's `Get:` lines are counted.
@@ -170,10 +217,39 @@ impl PrivateApt {
                 step.advance(line.split_whitespace().nth(4).unwrap_or_default());
             }
         })
+        .map_err(one_cause)
         .context("cannot download the packages")?;
         step.finish("done");
         Ok(())
     }
+}
+
+/// Runs apt; an error is one line: what apt says first is wrong.
+fn run(command: &mut Command) -> Result<()> {
+    output_of(command).map(|_| ()).map_err(one_cause)
+}
+
+fn one_cause(why: anyhow::Error) -> anyhow::Error {
+    cause(&why.to_string()).map_or(why, anyhow::Error::msg)
+}
+
+/// What apt's output gives as its first error, with what it was about: `E: Failed to fetch ADDRESS  REASON` and the like.
+fn cause(output: &str) -> Option<String> {
+    let errors = || output.lines().filter_map(|line| line.strip_prefix("E: "));
+    let fetch = errors().find_map(|line| line.strip_prefix("Failed to fetch "));
+    match fetch.and_then(|line| line.split_once(char::is_whitespace)) {
+        Some((address, reason)) => {
+            let file =
+                address.rsplit_once("/dists/").or_else(|| address.rsplit_once('/')).map_or(address, |(_, file)| file);
+            Some(format!("{file}: {}", reason.trim()))
+        }
+        None => errors().next().map(str::to_owned),
+    }
+}
+
+fn make(dir: &Path) -> Result<PathBuf> {
+    fs::create_dir_all(dir).with_context(|| format!("cannot make {}", dir.display()))?;
+    Ok(dir.to_owned())
 }
 
 /// Files in `dir` with the given extension, sorted.
@@ -190,4 +266,22 @@ pub fn files_with_extension(dir: &Path, extension: &str) -> Result<Vec<PathBuf>>
     }
     files.sort();
     Ok(files)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_error_is_the_first_cause_alone() {
+        let torn = "`apt-get update` failed (exit status: 100):\nGet:1 http://m.example/debian trixie InRelease\n\
+            E: Failed to fetch http://m.example/debian/dists/trixie/main/binary-riscv64/Packages.xz  File has unexpected \
+            size (1 != 2). Mirror sync in progress? [IP: 10.0.0.1 80]\n   Hashes of expected file:\n\
+            E: Some index files failed to download. They have been ignored, or old ones used instead.";
+        let expected = "trixie/main/binary-riscv64/Packages.xz: File has unexpected size (1 != 2). Mirror sync in \
+            progress? [IP: 10.0.0.1 80]";
+        assert_eq!(cause(torn).unwrap(), expected);
+        assert_eq!(cause("Reading...\nE: Unable to locate package nix\n").unwrap(), "Unable to locate package nix");
+        assert_eq!(cause("killed"), None);
+    }
 }

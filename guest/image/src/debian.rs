@@ -39,10 +39,10 @@ pub fn codename_of_this_machine() -> Result<String> {
 pub fn guest_apt(cache: &Cache) -> Result<PrivateApt> {
     let mirror = Mirror::of_this_machine(&codename_of_this_machine()?)?;
     let dir = cache.root().join(format!("apt/{GUEST_SUITE}-{GUEST_ARCHITECTURE}"));
-    let apt = PrivateApt::foreign(dir, &mirror, GUEST_SUITE, GUEST_ARCHITECTURE)?;
+    let apt = PrivateApt::foreign(&dir, &mirror, GUEST_SUITE, GUEST_ARCHITECTURE)?;
     let step = Step::begin(format!("package lists of Debian {GUEST_SUITE} {GUEST_ARCHITECTURE}"));
     apt.update()?;
-    step.finish("fetched");
+    step.finish("ready");
     Ok(apt)
 }
 
