@@ -14,7 +14,7 @@ pub struct MemoryFault {
 pub enum PageMap {
     /// Done.
     Mapped,
-    /// Done; other vCPUs see it for sure after [`GuestMemory::settle_maps`].
+    /// Done; other vCPUs see it for sure when memory [is settled](GuestMemory::is_settled).
     Unsettled,
     /// It cannot be: copy.
     Refused,
@@ -57,8 +57,14 @@ pub trait GuestMemory {
         PageMap::Refused
     }
 
-    /// Waits until what [`GuestMemory::map_page`] has replaced can no longer be seen by any vCPU.
+    /// Calls vCPUs away from what [`GuestMemory::map_page`] has replaced. Nobody waits for them.
     fn settle_maps(&self) {}
+
+    /// Can no vCPU see any more what was replaced before the last [`GuestMemory::settle_maps`]? Only then may the guest hear of
+    /// what is in the pages.
+    fn is_settled(&self) -> bool {
+        true
+    }
 
     /// Is `[addr, addr + len)` wholly guest RAM? Nothing is populated.
     fn contains(&self, addr: GuestPhysAddr, len: u64) -> bool;

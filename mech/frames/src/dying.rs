@@ -2,7 +2,7 @@
 
 use addr::{Mfn, NodeId};
 use alloc::vec::Vec;
-use tlb::{CpuSet, ShootdownToken, ShootdownTracker};
+use tlb::{CpuSet, ShootdownToken, ShootdownTracker, TlbGeneration};
 
 use crate::buddy::NIL;
 use crate::{Frames, MachineMemory, MemMapEntry, PageState};
@@ -17,6 +17,8 @@ const MOST_ORDER: u32 = 6;
 #[derive(Debug)]
 pub struct DyingList {
     head: u64,
+    /// The last frame of the list, while there is one.
+    tail: u64,
     pages: u64,
     /// Shared pages, with the owner words of references that end.
     references: Vec<(Mfn, u64)>,
@@ -31,7 +33,7 @@ impl Default for DyingList {
 impl DyingList {
     /// No frames.
     pub const fn new() -> Self {
-        Self { head: NIL, pages: 0, references: Vec::new() }
+        Self { head: NIL, tail: NIL, pages: 0, references: Vec::new() }
     }
 
     /// Pages in it; shared ones do not count.
@@ -49,8 +51,29 @@ impl DyingList {
     #[inline]
     pub(crate) fn push(&mut self, entry: &MemMapEntry, mfn: Mfn, order: u8) {
         entry.set_next(self.head);
+        if self.head == NIL {
+            self.tail = mfn.raw();
+        }
         self.head = mfn.raw();
         self.pages += 1 << order;
+    }
+
+    /// Takes what is in `other`, however much that is, in a step or two.
+    fn append(&mut self, mut other: Self, frames: &Frames) {
+        if other.head != NIL {
+            if self.head == NIL {
+                self.head = other.head;
+            } else {
+                frames.map().known(Mfn::new(self.tail)).set_next(other.head);
+            }
+            self.tail = other.tail;
+            self.pages += other.pages;
+        }
+        if self.references.is_empty() {
+            self.references = other.references;
+        } else {
+            self.references.append(&mut other.references);
+        }
     }
 
     #[inline(always)]
@@ -159,6 +182,26 @@ impl PendingShootdown {
     #[must_use]
     pub const fn pages(&self) -> u64 {
         self.dying.pages()
+    }
+
+    /// Waits from now on for what `later`, of the same VM and made after it, waits for, with the frames of both.
+    #[must_use = "its frames are lost, and the change is not in force, until it is redeemed"]
+    pub fn joined(mut self, later: Self, frames: &Frames) -> Self {
+        self.dying.append(later.dying, frames);
+        let token = if later.token.generation() > self.token.generation() { later.token } else { self.token };
+        Self { token, dying: self.dying }
+    }
+
+    /// What every hart inside the VM has to pass.
+    #[must_use]
+    pub const fn generation(&self) -> TlbGeneration {
+        self.token.generation()
+    }
+
+    /// Is nothing to be freed by it?
+    #[must_use]
+    pub const fn is_empty(&self) -> bool {
+        self.dying.is_empty()
     }
 
     /// Exchanges it for frames that may be freed.

@@ -140,11 +140,6 @@ impl Hart {
         self.has_mail.store(false, Ordering::SeqCst);
         core::mem::take(&mut *self.mail.lock())
     }
-
-    /// What a hart does while it waits for another one: nothing that could wait in turn.
-    pub fn serve_while_waiting(&self) {
-        core::hint::spin_loop();
-    }
 }
 
 /// Adds to a counter that only the caller writes.

@@ -21,7 +21,7 @@ pub fn run(hart: &'static Hart) -> ! {
         if has_news(hart) {
             attend(hart, &mut local);
         }
-        let waiting = wake_due(&mut local);
+        let waiting = wake_due(hart, &mut local);
         match local.queue.pick_next() {
             Some(entity) => turn(hart, &mut local, entity, waiting),
             None => idle(hart, &mut local, waiting),
@@ -64,6 +64,13 @@ fn attend(hart: &Hart, local: &mut HartLocal) {
     }
 }
 
+/// Goes on with what waits for other harts: jobs, and vCPUs that leave.
+#[cold]
+fn go_on(hart: &Hart, local: &mut HartLocal) {
+    local.step_jobs();
+    local.let_go(hart);
+}
+
 fn deliver(hart: &Hart, local: &mut HartLocal, message: Message) {
     match message {
         // Its VM began to end while it was on its way: the call to release it came before it did.
@@ -83,8 +90,8 @@ fn deliver(hart: &Hart, local: &mut HartLocal, message: Message) {
             look_at_requests(local);
         }
         Message::HandOver { entity, to, reason } => local.hand_over(hart, entity, to, reason),
-        Message::Release(vm) => local.release_vm(vm),
-        Message::Place(job) => job.perform(),
+        Message::Release(vm) => local.release_vm(hart, vm),
+        Message::Place(job) => local.jobs.push(job),
     }
 }
 
@@ -95,10 +102,14 @@ fn look_at_requests(local: &mut HartLocal) {
         local.vcpus[at].serve_fences();
     }
     for vcpu in &mut local.vcpus {
-        match vcpu.run_state {
+        // Whoever rang may have called this hart away from the VM.
+        vcpu.vm.tell_waiting();
+        let state = vcpu.run_state;
+        match state {
             RunState::Blocked if vcpu.shared.has_requests() || vcpu.has_interrupt() => {}
             RunState::Stopped if vcpu.shared.hsm() == HsmState::StartPending => vcpu.start(),
             RunState::Parked if vcpu.vm.is_running() => {}
+            RunState::Held if !vcpu.vm.is_running() || !vcpu.waits() => {}
             _ => continue,
         }
         vcpu.mark_runnable(now);
@@ -117,9 +128,22 @@ struct Waiting {
 
 /// Makes vCPUs runnable whose timer or guest interrupt file calls; what the others wait for.
 #[inline]
-fn wake_due(local: &mut HartLocal) -> Waiting {
+fn wake_due(hart: &Hart, local: &mut HartLocal) -> Waiting {
     let mut waiting = Waiting { deadline: u64::MAX, files: 0 };
+    if local.has_unfinished() {
+        go_on(hart, local);
+        waiting.deadline = local.look_at();
+    }
     for vcpu in &mut local.vcpus {
+        if vcpu.run_state == RunState::Held {
+            if vcpu.waits() {
+                waiting.deadline = waiting.deadline.min(vcpu.look_at());
+            } else {
+                vcpu.mark_runnable(csr::time::read());
+                local.queue.enqueue(vcpu.entity(), vcpu.weight(), csr::time::read());
+            }
+            continue;
+        }
         if vcpu.run_state != RunState::Blocked {
             continue;
         }
@@ -164,6 +188,10 @@ fn turn(hart: &Hart, local: &mut HartLocal, entity: sched::Entity, waiting: Wait
             true
         }
         Next::Wait => !vcpu.block(),
+        Next::Held => {
+            vcpu.hold();
+            false
+        }
         Next::Stopped => {
             vcpu.run_state = RunState::Stopped;
             false

@@ -6,7 +6,8 @@
 //! the control hart moves them away, after its step. What is called for now has the date 0.
 
 use super::{
-    capabilities, clock, config, description, devices, disks, heap_reserve, joining, locality, memory, merging, network,
+    capabilities, clock, config, description, devices, disks, heap_reserve, joining, locality, memory, merging,
+    network, reclaim,
 };
 use crate::{
     control::Server,
@@ -117,6 +118,7 @@ pub fn step() {
         }
     }
     heap_reserve::step();
+    reclaim::step();
     clock::step();
     merging::step();
     locality::step();
@@ -135,7 +137,11 @@ fn plan() {
     NEXT.store(u64::MAX, Ordering::SeqCst);
     LATEST.store(u64::MAX, Ordering::SeqCst);
     let called = if IS_CALLED.load(Ordering::SeqCst) { 0 } else { u64::MAX };
-    let soon = called.min(clock::next_alarm()).min(locality::next_look()).min(heap_reserve::next_look());
+    let soon = called
+        .min(clock::next_alarm())
+        .min(locality::next_look())
+        .min(heap_reserve::next_look())
+        .min(reclaim::next_look());
     note(soon.min(merging::next_step()).min(joining::next_look()), soon.min(merging::latest_step()));
 }
 

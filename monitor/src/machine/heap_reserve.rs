@@ -9,7 +9,7 @@
 
 use super::{
     memory::{frames, nearest},
-    shortage::{self, Locked},
+    shortage::{self, Locked, Relief},
 };
 use crate::{boot::HOME_NODE, machine::duties};
 use addr::{BASE_PAGE, Mfn, PAGES_PER_LARGE};
@@ -89,7 +89,7 @@ pub fn fill() {
 pub fn step() {
     if is_short() {
         fill();
-        if is_short() && shortage::relieve(None, Locked::Nothing) {
+        if is_short() && shortage::relieve(None, Locked::Nothing) == Relief::Freed {
             fill();
         }
     }

@@ -9,7 +9,7 @@ pub use wire::{is_looking, sent};
 
 use crate::vm::{
     Vm,
-    memory::{self, Candidates, GuestRam, Watched},
+    memory::{Candidates, GuestRam, Merge, Watched, ZeroPages},
     registry,
 };
 use addr::{Gfn, PAGES_PER_LARGE, VmId};
@@ -51,11 +51,35 @@ struct Search {
 enum Stage {
     /// Which pages are zeroes, as far as can be told while the guest writes them?
     Look,
-    /// All were, and the guest cannot write the block unseen: are they still?
+    /// All were, and the guest cannot write the block unseen when that is in force: are they still?
     LookAgain(Watched),
     /// Many were: they go one by one.
     Drop,
 }
+
+/// Two guests' pages that are about to become one.
+#[derive(Debug)]
+struct Pages {
+    original: VmId,
+    copy: VmId,
+    merge: Merge,
+    /// What whoever found them is told.
+    by: Finder,
+}
+
+/// Who found that two guests have the same.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Finder {
+    /// A pass over one guest's memory.
+    Pass,
+    /// The same; afterwards the blocks with these pages may be under one leaf again.
+    PassOfBlock(Gfn, Gfn),
+    /// A round over what went over the wire.
+    Wire,
+}
+
+/// What two guests may have in common: the original, the copy, and their pages.
+type Candidate = (Arc<Vm>, Arc<Vm>, Candidates);
 
 impl Search {
     const fn new(vm: VmId, first: Gfn) -> Self {
@@ -66,6 +90,9 @@ impl Search {
 #[derive(Debug)]
 struct Work {
     policy: Merging,
+    /// What comes before everything else: pages that are watched by now.
+    pages: Option<Pages>,
+    zero_pages: Option<(VmId, ZeroPages)>,
     search: Option<Search>,
     kernels: Option<Kernels>,
     places: Option<Places>,
@@ -79,6 +106,8 @@ struct Work {
 
 static WORK: Mutex<Work> = Mutex::new(Work {
     policy: Merging::new(),
+    pages: None,
+    zero_pages: None,
     search: None,
     kernels: None,
     places: None,
@@ -131,6 +160,8 @@ fn wake_at(at: u64) {
 pub fn ended(vm: VmId) {
     let mut work = WORK.lock();
     work.policy.ended(vm);
+    work.pages.take_if(|pages| [pages.original, pages.copy].contains(&vm));
+    work.zero_pages.take_if(|(of, _)| *of == vm);
     work.search.take_if(|search| search.vm == vm);
     work.kernels.take_if(|kernels| kernels.concerns(vm));
     work.places.take_if(|places| places.concerns(vm));
@@ -183,27 +214,79 @@ pub fn step() {
     LATEST.store(u64::MAX, Ordering::SeqCst);
     work.step(now);
     let due = work.policy.next_due().min(work.wire.next_due());
-    let is_busy = work.search.is_some() || work.kernels.is_some() || work.places.is_some() || due <= now;
+    let is_busy = work.is_under_way() || due <= now;
     UNDER_WAY.store(is_busy, Ordering::Relaxed);
     plan(if is_busy { now + super::capabilities().timebase_hz / STEPS_HZ } else { due });
 }
 
 impl Work {
+    const fn is_under_way(&self) -> bool {
+        self.pages.is_some()
+            || self.zero_pages.is_some()
+            || self.search.is_some()
+            || self.kernels.is_some()
+            || self.places.is_some()
+    }
+
+    /// Begins to merge, and goes on with it as far as that comes.
+    fn merge(&mut self, candidate: Option<Candidate>, by: Finder) {
+        let Some((original, copy, candidates)) = candidate else { return };
+        let merge = Merge::begin(original.memory(), copy.memory(), &candidates);
+        self.pages = merge.map(|merge| Pages { original: original.id, copy: copy.id, merge, by });
+        self.go_on_merging();
+    }
+
+    fn go_on_merging(&mut self) {
+        let Some(pages) = &mut self.pages else { return };
+        let by = pages.by;
+        let Some((theirs, own)) = alive(pages.original).zip(alive(pages.copy)) else {
+            self.pages = None;
+            return;
+        };
+        let Some(merged) = pages.merge.step(theirs.memory(), own.memory()) else { return };
+        self.pages = None;
+        match by {
+            Finder::Wire => self.by_wire += merged,
+            Finder::Pass => self.merged += merged,
+            Finder::PassOfBlock(first, second) => {
+                self.merged += merged;
+                join_leaves(&theirs, first);
+                join_leaves(&own, second);
+            }
+        }
+    }
+
+    /// Pages of zeroes go back, if nobody has written them since they were watched.
+    fn drop_zero_pages(&mut self) {
+        let Some((vm, zeroes)) = self.zero_pages.take() else { return };
+        let Some(life) = alive(vm) else { return };
+        match life.memory().drop_zero_pages(&zeroes) {
+            Some(dropped) => self.zeroes += dropped,
+            None => self.zero_pages = Some((vm, zeroes)),
+        }
+    }
+
     fn step(&mut self, now: u64) {
+        if self.pages.is_some() {
+            return self.go_on_merging();
+        }
+        if self.zero_pages.is_some() {
+            return self.drop_zero_pages();
+        }
         if let Some(search) = self.search.take() {
             self.search = self.go_on(search);
             return;
         }
         if let Some(kernels) = &mut self.kernels {
             match kernels.step() {
-                Some(merged) => self.merged += merged,
+                Some(candidate) => self.merge(candidate, Finder::Pass),
                 None => self.kernels = None,
             }
             return;
         }
         if let Some(places) = &mut self.places {
             match places.step() {
-                Some(merged) => self.merged += merged,
+                Some(candidate) => self.merge(candidate, Finder::Pass),
                 None => self.places = None,
             }
             return;
@@ -211,7 +294,8 @@ impl Work {
         for _ in 0..LOOKS {
             match self.policy.next(now) {
                 Some(Proposal::Compare { original, copy, pages }) => {
-                    self.merged += compare(original, copy, pages).unwrap_or(0);
+                    let candidate = candidates(original, copy, pages);
+                    self.merge(candidate, Finder::PassOfBlock(last_of(original.1, pages), last_of(copy.1, pages)));
                     return;
                 }
                 Some(Proposal::Kernels { original, copy }) => {
@@ -242,7 +326,8 @@ impl Work {
 
     /// A piece of work on what went over the wire.
     fn merged_by_wire(&mut self, now: u64) {
-        self.by_wire += self.wire.step(now, &self.policy);
+        let candidate = self.wire.step(now, &self.policy);
+        self.merge(candidate, Finder::Wire);
         if self.by_wire != 0 && !self.wire.is_searching() {
             let merged = core::mem::take(&mut self.by_wire);
             crate::trace::record(None, EventKind::PagesMerged { merged, zeroes: 0 });
@@ -268,6 +353,9 @@ impl Work {
                 Some(search)
             }
             Stage::LookAgain(since) => {
+                if !life.memory().is_in_force(since) {
+                    return Some(search);
+                }
                 let bits = life.memory().zeroes(Gfn::new(search.first.raw() + search.zero.done()), SEARCH);
                 if bits != (1 << SEARCH) - 1 {
                     return None;
@@ -283,7 +371,8 @@ impl Work {
             }
             Stage::Drop => {
                 let portion = search.zero.next_portion(search.first);
-                self.zeroes += life.memory().drop_zero_pages(&portion);
+                self.zero_pages = Some((search.vm, life.memory().watch_zero_pages(&portion)));
+                self.drop_zero_pages();
                 (!search.zero.is_done()).then_some(search)
             }
         }
@@ -302,17 +391,22 @@ fn looked(memory: &GuestRam, search: Search) -> Option<Search> {
     (zeroes >= worth).then_some(Search { stage: Stage::Drop, ..search })
 }
 
-fn compare(original: (VmId, Gfn), copy: (VmId, Gfn), pages: u64) -> Option<u64> {
+fn candidates(original: (VmId, Gfn), copy: (VmId, Gfn), pages: u64) -> Option<Candidate> {
     let (theirs, own) = (alive(original.0)?, alive(copy.0)?);
     let pair = |index| (Gfn::new(original.1.raw() + index), Gfn::new(copy.1.raw() + index));
-    let candidates: Candidates = (0..pages.min(PORTION)).map(pair).collect();
-    let merged = memory::merge(theirs.memory(), own.memory(), &candidates);
-    for (life, first) in [(&theirs, original.1), (&own, copy.1)] {
-        if (first.raw() + pages).is_multiple_of(PAGES_PER_LARGE) {
-            life.memory().join_leaves(first);
-        }
+    Some((theirs, own, (0..pages.min(PORTION)).map(pair).collect()))
+}
+
+/// The last of `pages` pages from `first` on.
+const fn last_of(first: Gfn, pages: u64) -> Gfn {
+    Gfn::new(first.raw() + pages.saturating_sub(1))
+}
+
+/// One leaf for the block that ends with `last`, if it is the last page of one.
+fn join_leaves(life: &Vm, last: Gfn) {
+    if (last.raw() + 1).is_multiple_of(PAGES_PER_LARGE) {
+        life.memory().join_leaves(last);
     }
-    Some(merged)
 }
 
 /// The present life of a VM, unless it is ending.

@@ -18,6 +18,7 @@ pub mod merging;
 pub mod modules;
 pub mod network;
 pub mod node_box;
+pub mod reclaim;
 pub mod shortage;
 
 use crate::{boot::Bundle, hart::Hart, vcpu::VectorLength};

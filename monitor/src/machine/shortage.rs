@@ -6,18 +6,24 @@
 //! Comes after disks and the registry, before the memories of VMs.
 
 use super::{
-    disks,
+    capabilities, disks,
     memory::{DirectMemory, frames},
 };
 use crate::vm::{
+    Vm,
     memory::GuestRam,
     registry::{self, Registry},
 };
 use addr::{Mfn, NodeId};
-use alloc::vec::Vec;
+use alloc::{
+    sync::{Arc, Weak},
+    vec::Vec,
+};
 use control::EventKind;
-use frames::{PageOwner, PageState};
+use frames::{PageOwner, PageState, RetiredCopies};
+use rv::csr;
 use spin::Mutex;
+use tlb::TlbGeneration;
 
 /// Pages of the disk cache that go at once.
 const CACHED: u64 = 128;
@@ -26,8 +32,25 @@ const COPIED: usize = 512;
 /// No copies are made on a node with less than this part of its memory free: one of so many.
 const RESERVE: u64 = 16;
 
-/// Who gives copies up. Others wait: that none are left says nothing while some are on their way.
-static TURN: Mutex<()> = Mutex::new(());
+/// How long a device waits for memory that is on its way.
+const PATIENCE_MS: u64 = 100;
+
+/// Copies of shared pages that nobody is led to any more, and the VMs that have seen them: free when these have passed.
+struct Retired {
+    copies: RetiredCopies,
+    seen: Vec<(Weak<Vm>, TlbGeneration)>,
+}
+
+/// Who gives copies up, and what is on its way. Others wait: that none are left says nothing while somebody is at it.
+static TURN: Mutex<Option<Retired>> = Mutex::new(None);
+
+/// Frees copies of shared pages that were given up, if no hart can see them any more. `true` while some wait.
+pub fn step() -> bool {
+    TURN.try_lock().is_none_or(|mut retired| {
+        free_retired(&mut retired);
+        retired.is_some()
+    })
+}
 
 /// What whoever asks has locked.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -45,55 +68,109 @@ pub fn has_reserve(node: NodeId) -> bool {
     counts.get(PageState::Free) >= counts.total() / RESERVE
 }
 
-/// Gives up something, for the VM with this memory if it is for one. If it is `false` nothing is left, and what others have given up
-/// meanwhile is free: the caller's last attempt comes after this. No VM's memory may be locked.
+/// What giving something up has come to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Relief {
+    /// Something is free now.
+    Freed,
+    /// Something will be when harts have left guests: who can, tries again after a moment.
+    Coming,
+    /// Nothing is left, and what others have given up meanwhile is free: the caller's last attempt comes after this.
+    Nothing,
+}
+
+/// Gives up something, for the VM with this memory if it is for one. No VM's memory may be locked.
 #[must_use]
-pub fn relieve(asking: Option<&GuestRam>, locked: Locked) -> bool {
+pub fn relieve(asking: Option<&GuestRam>, locked: Locked) -> Relief {
     if disks::shrink(CACHED, locked) {
-        return true;
+        return Relief::Freed;
     }
     let registry = match locked {
         Locked::Nothing => Some(registry::lock()),
         Locked::Something => registry::try_lock(),
     };
-    let _turn = TURN.lock();
+    let mut retired = TURN.lock();
     let own = asking.map_or(0, |ram| ram.give_up_copies(COPIED));
-    let pages = match registry {
-        Some(registry) if own == 0 => of_somebody(&registry),
+    let pages = match &registry {
+        Some(registry) if own == 0 => of_somebody(registry, &mut retired),
         _ => own,
     };
     if pages > 0 {
         crate::trace::record(None, EventKind::CopiesGivenUp { pages });
     }
-    pages > 0
+    let waits = retired.is_some() | is_any_deferred(asking, registry.as_deref());
+    match (waits, pages) {
+        (true, _) => Relief::Coming,
+        (false, 1..) => Relief::Freed,
+        (false, 0) => Relief::Nothing,
+    }
 }
 
-fn of_somebody(registry: &Registry) -> u64 {
+/// The same for who cannot try again later, a device: waits for harts that were called away from guests. `false` if nothing
+/// is left.
+#[must_use]
+pub fn relieve_now(asking: &GuestRam) -> bool {
+    let begin = csr::time::read();
+    loop {
+        match relieve(Some(asking), Locked::Something) {
+            Relief::Freed => return true,
+            Relief::Nothing => return false,
+            Relief::Coming => {}
+        }
+        // Harts leave guests as soon as they take an interrupt.
+        if csr::time::read().wrapping_sub(begin) > capabilities().timebase_hz * PATIENCE_MS / 1000 {
+            return true;
+        }
+        core::hint::spin_loop();
+    }
+}
+
+/// Frees what waited for shootdowns, as far as it need not wait any more. `true` if something still waits.
+fn is_any_deferred(asking: Option<&GuestRam>, registry: Option<&Registry>) -> bool {
+    let own = asking.is_some_and(GuestRam::free_deferred);
+    let lives = registry.into_iter().flat_map(Registry::records).filter_map(|record| record.life.as_ref());
+    own | (lives.filter(|vm| vm.memory().free_deferred()).count() > 0)
+}
+
+fn of_somebody(registry: &Registry, retired: &mut Option<Retired>) -> u64 {
     let mut vms = registry.records().filter_map(|record| record.life.as_ref());
     let own = vms.find_map(|vm| Some(vm.memory().give_up_copies(COPIED)).filter(|pages| *pages > 0));
-    own.unwrap_or_else(|| of_shared_pages(registry))
+    own.unwrap_or_else(|| of_shared_pages(registry, retired))
 }
 
-/// Copies of shared pages. Nobody is led to them first; then those who were forget them. VMs do not begin meanwhile, so all who have seen
-/// them are known.
-fn of_shared_pages(registry: &Registry) -> u64 {
-    let retired = frames().retire_spread(COPIED);
-    let mut seen = Vec::new();
-    for (page, nodes) in retired.pages() {
+/// Copies of shared pages. Nobody is led to them first; then those who were forget them; when all have, they are free. VMs do not
+/// begin meanwhile, so all who have seen them are known.
+fn of_shared_pages(registry: &Registry, retired: &mut Option<Retired>) -> u64 {
+    let freed = free_retired(retired);
+    if freed > 0 || retired.is_some() {
+        return freed;
+    }
+    let copies = frames().retire_spread(COPIED);
+    let mut seen: Vec<&Arc<Vm>> = Vec::new();
+    for (page, nodes) in copies.pages() {
         let nodes: Vec<_> = nodes.collect();
         for owner in owners_of(page) {
             let mut vms = registry.records().filter_map(|record| record.life.as_ref());
             if let Some(vm) = vms.find(|vm| vm.id == owner.vm) {
                 vm.memory().forget_spread(owner.gfn, page, &nodes);
-                if !seen.iter().any(|id| *id == vm.id) {
-                    seen.push(vm.id);
+                if !seen.iter().any(|other| other.id == vm.id) {
+                    seen.push(vm);
                 }
             }
         }
     }
-    let vms = registry.records().filter_map(|record| record.life.as_ref());
-    vms.filter(|vm| seen.contains(&vm.id)).for_each(|vm| vm.memory().wait_until_seen());
-    retired.free(frames())
+    let generation = |vm: &Arc<Vm>| (Arc::downgrade(vm), vm.memory().forgotten());
+    *retired = Some(Retired { copies, seen: seen.into_iter().map(generation).collect() });
+    super::reclaim::note();
+    free_retired(retired)
+}
+
+/// Frees copies of shared pages that no hart can see any more; returns how many pages are free by it.
+fn free_retired(retired: &mut Option<Retired>) -> u64 {
+    let is_forgotten =
+        |(vm, generation): &(Weak<Vm>, _)| vm.upgrade().is_none_or(|vm| vm.tlb().all_passed(*generation));
+    let done = retired.take_if(|retired| retired.seen.iter().all(is_forgotten));
+    done.map_or(0, |done| done.copies.free(frames()))
 }
 
 fn owners_of(page: Mfn) -> Vec<PageOwner> {

@@ -1,6 +1,6 @@
 //! From a trap's cause to what happens next.
 
-use super::{Vcpu, sbi};
+use super::{Until, Vcpu, sbi, shared::request};
 use crate::{
     hart::{Hart, HartTools},
     machine::memory,
@@ -27,6 +27,8 @@ pub enum Next {
     Reschedule,
     /// The vCPU waits for a lock: somebody else should run first.
     Yield,
+    /// The vCPU waits for other harts ([`super::Until`]).
+    Held,
     /// The vCPU stopped itself (HSM).
     Stopped,
     /// The VM is stopping, resetting or pausing.
@@ -38,7 +40,7 @@ pub fn handle(vcpu: &mut Vcpu, hart: &Hart, tools: &mut HartTools, scause: u64) 
     match scause {
         cause::ECALL_FROM_VS => {
             vcpu.count(ExitCause::SbiCall);
-            sbi::handle(vcpu, hart)
+            sbi::handle(vcpu)
         }
         cause::LOAD_GUEST_PAGE_FAULT => guest_page_fault(vcpu, hart, Access::Read),
         cause::STORE_GUEST_PAGE_FAULT => guest_page_fault(vcpu, hart, Access::Write),
@@ -113,6 +115,8 @@ fn touch(vcpu: &mut Vcpu, hart: &Hart, access: Access, gpa: GuestPhysAddr) -> Ne
             vcpu.tlb.forget();
             Next::Resume
         }
+        Touch::Waits(generation) => vcpu.wait_until(Until::Shootdown(generation)),
+        Touch::Busy => vcpu.wait_until(Until::Moment),
         Touch::OutOfMemory => Next::VmStateChanged,
     }
 }
@@ -177,6 +181,10 @@ fn mmio(vcpu: &mut Vcpu, access: Access, gpa: GuestPhysAddr) -> Next {
         Ok(Some(())) => {
             vcpu.context.pc += u64::from(access.length);
             // What the access asked of this vCPU is served before it goes on.
+            if access.is_store && vcpu.vm.platform().has_backlog() {
+                vcpu.shared.request(request::BACKLOG);
+                return Next::Reschedule;
+            }
             Next::Resume
         }
         Ok(None) => {

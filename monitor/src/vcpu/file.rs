@@ -101,9 +101,8 @@ pub fn settle(vcpu: &Vcpu, hart: &Hart, tools: &mut HartTools) -> u8 {
     number
 }
 
-/// The vCPU leaves its hart: takes the content of guest file `number` into software. Runs on the file's hart.
+/// The vCPU leaves its hart: takes the content of guest file `number`, which is in no TLB, into software. Runs on the file's hart.
 pub fn evacuate(vcpu: &Vcpu, number: u8) {
-    vcpu.vm.memory().unmap_file(vcpu.index);
     let mut file = vcpu.shared.file.lock();
     let state = with_file(number, || {
         let state = read_hardware();

@@ -11,6 +11,7 @@ mod sbi;
 pub mod shared;
 mod turn;
 mod units;
+mod waiting;
 
 use crate::{
     hart::{Hart, HartTools},
@@ -32,8 +33,9 @@ use rv::{
 };
 use sched::Entity;
 use shared::{HsmState, add, request};
-use tlb::{Fence, TlbContext};
+use tlb::{Fence, TlbContext, TlbGeneration};
 pub use units::{Units, VectorLength};
+pub use waiting::Until;
 
 /// A vCPU as the rest of the monitor holds it.
 pub type SharedVcpu = Arc<VcpuShared>;
@@ -50,6 +52,10 @@ pub enum RunState {
     Stopped,
     /// Its VM is paused or stopping.
     Parked,
+    /// Waits for other harts ([`Until`]).
+    Held,
+    /// Waits until no vCPU stores into its interrupt file any more; then it goes from this hart.
+    Leaving,
 }
 
 /// A vCPU.
@@ -67,6 +73,8 @@ pub struct Vcpu {
     pub index: VcpuIndex,
     /// Scheduler state.
     pub run_state: RunState,
+    /// While it leaves its hart: how it goes on afterwards.
+    pub state_before: RunState,
     /// Deadline of the guest's timer while blocked.
     pub wake_at: u64,
     /// Where the guest wants its steal time.
@@ -87,6 +95,9 @@ pub struct Vcpu {
     runnable_since: u64,
     /// Are its exits kept in its trace?
     is_traced: bool,
+    waiting: waiting::Waiting,
+    /// When it leaves its hart: the generation since which its interrupt file is in no table.
+    file_gone: TlbGeneration,
     /// Consecutive access faults injected at one program counter.
     fault_streak: (u64, u32),
 }
@@ -114,6 +125,7 @@ impl Vcpu {
             pmu: Pmu::new(),
             index,
             run_state: RunState::Stopped,
+            state_before: RunState::Stopped,
             wake_at: u64::MAX,
             steal_record: None,
             owes_rest: false,
@@ -125,6 +137,8 @@ impl Vcpu {
             file: 0,
             runnable_since: 0,
             is_traced: crate::machine::options().trace,
+            waiting: waiting::Waiting::default(),
+            file_gone: TlbGeneration::NONE,
             fault_streak: (0, 0),
         }
     }
@@ -215,12 +229,26 @@ impl Vcpu {
         self.runnable_since = csr::time::read();
     }
 
-    /// Gives its interrupt file back; what was in it stays with the vCPU.
+    /// It is about to leave its hart: its interrupt file goes out of the tables. `true` if some vCPU may store into it still.
+    pub fn begin_to_leave(&mut self) -> bool {
+        if self.file != 0 && self.file_gone == TlbGeneration::NONE {
+            self.file_gone = self.vm.memory().unmap_file(self.index);
+        }
+        self.is_file_in_use()
+    }
+
+    /// May some vCPU store into the interrupt file that it is about to give back?
+    #[must_use]
+    pub fn is_file_in_use(&self) -> bool {
+        self.file != 0 && !self.vm.tlb().all_passed(self.file_gone)
+    }
+
+    /// Gives its interrupt file back, which no vCPU stores into any more; what was in it stays with the vCPU.
     pub fn leave_file(&mut self, tools: &mut HartTools) {
         if self.file != 0 {
             file::evacuate(self, self.file);
             tools.release_file(self.file);
-            self.file = 0;
+            (self.file, self.file_gone) = (0, TlbGeneration::NONE);
         }
     }
 
@@ -259,6 +287,9 @@ impl Vcpu {
                 && let Some(next) = self.serve_requests()
             {
                 return next;
+            }
+            if self.waiting.is_on() && self.waits() {
+                return Next::Held;
             }
             let (scause, ticks) = self.enter(hart, tools);
             if self.is_traced {
@@ -307,7 +338,15 @@ impl Vcpu {
         if requests & request::TELL_ROOT != 0 {
             self.shared.tell_root(csr::vsatp::read());
         }
-        (requests & request::VM_STATE != 0).then_some(Next::VmStateChanged)
+        let has_more = requests & request::BACKLOG != 0 && self.vm.is_running() && self.vm.serve_backlog();
+        if has_more {
+            self.shared.request(request::BACKLOG);
+        }
+        if requests & request::VM_STATE != 0 {
+            return Some(Next::VmStateChanged);
+        }
+        // Others have their turn between two pieces of it.
+        has_more.then_some(Next::Reschedule)
     }
 
     /// Performs remote fences that another vCPU waits for. The vCPU is loaded on the calling hart.

@@ -5,11 +5,11 @@
 //! get the error code that the specification gives, at this one place.
 
 use super::{
-    Vcpu,
+    Until, Vcpu,
     exit::Next,
     shared::{HsmState, request},
 };
-use crate::{hart::Hart, vm::Vm};
+use crate::vm::Vm;
 use addr::GuestPhysAddr;
 use control::StopReason;
 use device::GuestMemory as _;
@@ -41,7 +41,7 @@ const CONSOLE_CHUNK: usize = 256;
 const ALL_HARTS: u64 = u64::MAX;
 
 /// Handles an SBI call that reached the full exit.
-pub fn handle(vcpu: &mut Vcpu, hart: &Hart) -> Next {
+pub fn handle(vcpu: &mut Vcpu) -> Next {
     let (eid, fid) = (vcpu.context.x[A7] as usize, vcpu.context.x[A6] as usize);
     vcpu.context.pc += 4;
     let mut next = Next::Resume;
@@ -49,7 +49,7 @@ pub fn handle(vcpu: &mut Vcpu, hart: &Hart) -> Next {
         base::EID_BASE => base(fid, vcpu.context.x[A0]),
         time::EID_TIME | 0x0 => Err(Error::NotSupported),
         spi::EID_SPI => send_ipi(vcpu, fid),
-        rfnc::EID_RFNC => remote_fence(vcpu, hart, fid),
+        rfnc::EID_RFNC => remote_fence(vcpu, fid, &mut next),
         hsm::EID_HSM => return hart_state(vcpu, fid),
         srst::EID_SRST => return system_reset(vcpu, fid),
         dbcn::EID_DBCN => debug_console(vcpu, fid),
@@ -130,7 +130,7 @@ fn send_ipi(vcpu: &mut Vcpu, fid: usize) -> Answer {
     })
 }
 
-fn remote_fence(vcpu: &mut Vcpu, hart: &Hart, fid: usize) -> Answer {
+fn remote_fence(vcpu: &mut Vcpu, fid: usize, next: &mut Next) -> Answer {
     let (bit, event) = match fid {
         rfnc::REMOTE_FENCE_I => (request::FENCE_I, FirmwareEvent::FenceISent),
         rfnc::REMOTE_SFENCE_VMA => (request::FENCE_VVMA, FirmwareEvent::SfenceVmaSent),
@@ -140,20 +140,17 @@ fn remote_fence(vcpu: &mut Vcpu, hart: &Hart, fid: usize) -> Answer {
     };
     vcpu.pmu.count(event);
     let (mask, base) = (vcpu.context.x[A0], vcpu.context.x[A1]);
-    let vm = vcpu.vm.clone();
-    for_each_target(&vm, mask, base, |target| {
+    // Those that are executing are waited for; the others fence before their next instruction.
+    let mut awaited = 0;
+    for_each_target(&vcpu.vm, mask, base, |target| {
         target.request(bit);
         if target.index != vcpu.index && target.is_loaded() {
+            awaited |= 1 << target.index.0;
             crate::hart::kick(target);
         }
     })?;
-    // Wait for those that are executing; the others fence before their next instruction.
-    for_each_target(&vm, mask, base, |target| {
-        while target.index != vcpu.index && target.is_loaded() && target.outstanding(bit) != 0 {
-            vcpu.serve_fences();
-            hart.serve_while_waiting();
-        }
-    })
+    *next = vcpu.wait_until(Until::Fences { vcpus: awaited, fences: bit });
+    Ok(0)
 }
 
 fn hart_state(vcpu: &mut Vcpu, fid: usize) -> Next {

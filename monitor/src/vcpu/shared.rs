@@ -29,6 +29,8 @@ pub mod request {
     pub const START: u32 = 1 << 5;
     /// Say where the guest's page tables are ([`VcpuShared::root`](super::VcpuShared::root)).
     pub const TELL_ROOT: u32 = 1 << 6;
+    /// Devices have more to do of what this vCPU asked them for.
+    pub const BACKLOG: u32 = 1 << 7;
     /// The fences that a remote vCPU waits for.
     pub const FENCES: u32 = FENCE_I | FENCE_VVMA;
 }

@@ -113,6 +113,8 @@ pub fn build(
             console,
             has_imsic,
             node_change_at: core::sync::atomic::AtomicU64::new(0),
+            waiting: core::sync::atomic::AtomicU64::new(0),
+            has_late_requests: core::sync::atomic::AtomicBool::new(false),
             home: core::sync::atomic::AtomicU8::new(0),
         }
     });

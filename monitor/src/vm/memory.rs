@@ -1,7 +1,7 @@
 //! A VM's memory: the pmap (the truth), one G-stage table per node (its caches), and the door for devices.
 //!
-//! One lock guards pmap and tables of a VM. It is never held while waiting for other harts: what must wait for a
-//! shootdown leaves the lock as a [`PendingShootdown`] first.
+//! One lock guards pmap and tables of a VM. Nobody waits for other harts: what must come after a shootdown is left to a later
+//! step (module `later`).
 
 mod block;
 mod block_copy;
@@ -9,6 +9,7 @@ mod door;
 mod fault;
 mod give_up;
 mod join;
+mod later;
 mod merge;
 mod place;
 mod placed;
@@ -16,10 +17,10 @@ mod sample;
 mod share;
 mod spread;
 
-pub use block::BLOCK_MOVES;
+pub use block::{BLOCK_MOVES, MoveStep};
 pub use block_copy::CopyStep;
-pub use merge::{Candidates, Watched, equal_places, fingerprint, merge};
-pub use place::{Located, PlacedCounts};
+pub use merge::{Candidates, Merge, Watched, ZeroPages, equal_places, fingerprint};
+pub use place::{Located, Migration, PlacedCounts, Replication};
 pub use placed::Wish;
 
 use crate::machine::{
@@ -29,7 +30,7 @@ use crate::machine::{
 use addr::{BASE_PAGE, Gfn, GuestPhysAddr, Mfn, NodeId, PageSize, SpuId, VmId};
 use alloc::{boxed::Box, vec::Vec};
 use control::{EventKind, PageKind, Pages, VmMemory, VmSpec};
-use core::sync::atomic::{AtomicU64, Ordering};
+use core::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use frames::{DyingList, PendingShootdown, Pool};
 use gstage::NodeTable;
 use pmap::{PageState, Pmap};
@@ -56,6 +57,10 @@ pub enum Access {
 pub enum Touch {
     /// There is a leaf now: try again.
     Mapped,
+    /// The page can be written when no hart inside the VM is behind this generation: the vCPU waits, then tries again.
+    Waits(TlbGeneration),
+    /// Somebody is at it, for a bounded time: the vCPU tries again after a moment.
+    Busy,
     /// There was a leaf: the hart remembers that there was none, or a weaker one, and has to forget it.
     Repeated,
     /// The machine has no memory left; the VM has been told to stop.
@@ -77,6 +82,10 @@ pub struct GuestRam {
     returned: AtomicU64,
     /// Pages that came back and are in no event yet.
     untold: AtomicU64,
+    /// Frames that wait for shootdowns; a leaf of the lock order.
+    later: Mutex<later::Later>,
+    /// Are there any?
+    has_later: AtomicBool,
     /// From when on split blocks may be put together.
     join_from: AtomicU64,
     sharing: share::Counters,
@@ -88,6 +97,8 @@ struct Inner {
     tables: Box<[NodeTable]>,
     /// What mapped pages have replaced since the last [`GuestMemory::settle_maps`].
     replaced: DyingList,
+    /// The shootdown of the last page that a disk mapped: the guest does not hear of a request before it has ended.
+    unsettled: TlbGeneration,
     /// The shootdown of the last page that a copy took the place of: copies are not written before it has ended.
     last_replaced: TlbGeneration,
     /// Writes to watched pages so far: what was watched and is still the same has not been written meanwhile.
@@ -181,6 +192,7 @@ impl GuestRam {
                 pmap: Pmap::new(vm, base, count).ok()?,
                 tables: tables.into_boxed_slice(),
                 replaced: DyingList::new(),
+                unsettled: TlbGeneration::NONE,
                 last_replaced: TlbGeneration::NONE,
                 watched_writes: 0,
                 last_watched: TlbGeneration::NONE,
@@ -194,6 +206,8 @@ impl GuestRam {
             tlb: ShootdownTracker::new(crate::hart::all().len()),
             returned: AtomicU64::new(0),
             untold: AtomicU64::new(0),
+            later: Mutex::new(later::Later::default()),
+            has_later: AtomicBool::new(false),
             join_from: AtomicU64::new(0),
             sharing: share::Counters::default(),
             placing: placed::Counters::default(),
@@ -213,17 +227,14 @@ impl GuestRam {
         all
     }
 
-    /// Takes vCPU `vcpu`'s file out of the tables, for good when it returns.
-    pub fn unmap_file(&self, vcpu: addr::VcpuIndex) {
-        let token = {
-            let mut inner = self.inner.lock();
-            inner.remove_leaves(file_gfn(vcpu), 1);
-            self.tlb.retire()
-        };
-        self.finish(PendingShootdown::new(token, DyingList::new()));
+    /// Takes vCPU `vcpu`'s file out of the tables: no vCPU stores into it any more when all harts have passed the generation.
+    #[must_use]
+    pub fn unmap_file(&self, vcpu: addr::VcpuIndex) -> TlbGeneration {
+        self.inner.lock().remove_leaves(file_gfn(vcpu), 1);
+        self.begin_generation()
     }
 
-    /// The guest does not need `[start, start + len)` any more: its machine pages are free when this returns.
+    /// The guest does not need `[start, start + len)` any more: its machine pages are free as soon as no TLB knows them.
     pub fn give_back(&self, start: GuestPhysAddr, len: u64) {
         let node = crate::boot::this_hart().map_or(NodeId(0), |hart| hart.node);
         let pool = self.pool(nearest(node));
@@ -242,7 +253,7 @@ impl GuestRam {
                 inner.remove_leaves(at, covered);
                 self.tlb.retire()
             };
-            self.finish(PendingShootdown::new(token, dying));
+            self.defer(PendingShootdown::new(token, dying));
         }
         self.returned.fetch_add(returned, Ordering::Relaxed);
         self.tell_returned(returned, PAGES_PER_EVENT);
@@ -256,31 +267,6 @@ impl GuestRam {
         let untold = self.untold.swap(0, Ordering::Relaxed);
         if untold != 0 {
             crate::trace::record(Some(self.vm), EventKind::PagesReturned { pages: untold });
-        }
-    }
-
-    /// Waits until no hart can use what `pending` removed, then frees its frames. Never called with a lock held that a
-    /// hart inside the VM could wait for.
-    fn finish(&self, pending: PendingShootdown) {
-        for cpu in pending.targets(&self.tlb).iter() {
-            if let Some(hart) = crate::hart::all().get(cpu.index()) {
-                hart.kick();
-            }
-        }
-        let mut pending = pending;
-        loop {
-            // Not by asking for the frames again and again: that would move them there and back.
-            while !pending.is_complete(&self.tlb) {
-                core::hint::spin_loop();
-            }
-            // A hart that enters the guest in between counts again, until it has fenced.
-            match pending.redeem(&self.tlb) {
-                Ok(freeable) => {
-                    freeable.free_all(frames(), &DirectMemory);
-                    return;
-                }
-                Err(again) => pending = again,
-            }
         }
     }
 
@@ -316,8 +302,9 @@ impl GuestRam {
         if !more {
             self.tell_returned(0, 0);
         }
-        self.finish(PendingShootdown::new(self.tlb.retire(), dying));
-        more
+        self.defer(PendingShootdown::new(self.tlb.retire(), dying));
+        // Nobody is inside any more: what waited can be freed.
+        self.free_deferred() || more
     }
 
     /// What is behind its pages, from the `first` one of its RAM on, as numbers of [`PageKind`]; at most

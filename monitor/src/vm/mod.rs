@@ -14,15 +14,16 @@ use crate::{
     hart,
     machine::{
         node_box::NodeBox,
-        shortage::{self, Locked},
+        shortage::{self, Locked, Relief},
     },
     vcpu::{SharedVcpu, Vcpu, shared::request},
 };
-use addr::{GuestPhysAddr, NodeId, VmId};
+use addr::{GuestPhysAddr, NodeId, VcpuIndex, VmId};
 use alloc::{boxed::Box, sync::Arc, vec::Vec};
 use console::Console;
 use control::{EventKind, StopReason, VmMemory, VmSpec};
-use core::sync::atomic::{AtomicU8, AtomicU32, AtomicU64, Ordering};
+use core::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicU64, Ordering, fence};
+use device::GuestMemory as _;
 use memory::GuestRam;
 use platform::Platform;
 use spin::Mutex;
@@ -62,6 +63,10 @@ pub struct Vm {
     has_imsic: bool,
     /// When one of its vCPUs went to another node last.
     node_change_at: AtomicU64,
+    /// vCPUs that wait for harts inside the VM, by bit: who has been called away from it tells them.
+    waiting: AtomicU64,
+    /// Do disks have requests of which the guest is to hear later?
+    has_late_requests: AtomicBool,
     /// The node that has most of its memory, plus one; 0 if none has.
     home: AtomicU8,
 }
@@ -152,6 +157,56 @@ impl Vm {
     #[must_use]
     pub fn is_ending(&self) -> bool {
         self.phase.load(Ordering::SeqCst) == Phase::Ending as u8
+    }
+
+    /// Its vCPU `vcpu` waits for other harts: [`Vm::tell_waiting`] wakes it up once. To be said before the vCPU looks for the
+    /// last time.
+    pub fn note_waiting(&self, vcpu: VcpuIndex) {
+        // Pairs with the swap in `tell_waiting`: that one sees the bit, or this hart sees what was done before it.
+        self.waiting.fetch_or(1 << (vcpu.0 % 64), Ordering::SeqCst);
+    }
+
+    /// A disk has requests of which the guest cannot hear yet. No device may be locked.
+    pub fn note_late_requests(&self) {
+        self.has_late_requests.store(true, Ordering::SeqCst);
+        crate::machine::reclaim::note();
+        fence(Ordering::SeqCst);
+        self.tell_late_requests();
+    }
+
+    /// The guest hears of requests that have ended, if all vCPUs see its memory as it is now. No device may be locked.
+    #[inline]
+    pub fn tell_late_requests(&self) {
+        if self.has_late_requests.load(Ordering::SeqCst) && self.ram.is_settled() {
+            self.tell_late();
+        }
+    }
+
+    #[cold]
+    fn tell_late(&self) {
+        self.has_late_requests.store(false, Ordering::SeqCst);
+        if self.platform.slots().filter(|(_, slot)| slot.complete_late(self)).count() > 0 {
+            self.has_late_requests.store(true, Ordering::SeqCst);
+        }
+    }
+
+    /// The calling hart was called away from its guests: whoever waits for that looks again.
+    #[inline]
+    pub fn tell_waiting(&self) {
+        if self.waiting.load(Ordering::SeqCst) != 0 {
+            self.wake_waiting();
+        }
+        self.tell_late_requests();
+    }
+
+    #[cold]
+    fn wake_waiting(&self) {
+        let mut rest = self.waiting.swap(0, Ordering::SeqCst);
+        while rest != 0 {
+            let vcpu = self.vcpus.get(rest.trailing_zeros() as usize);
+            rest &= rest - 1;
+            vcpu.into_iter().for_each(hart::kick);
+        }
     }
 
     fn call_vcpus_back(&self) {
@@ -251,12 +306,14 @@ impl Vm {
     /// No page was left: others give some back, or the VM ends.
     #[cold]
     fn touch_again(&self, addr: GuestPhysAddr, access: memory::Access, node: NodeId) -> memory::Touch {
-        let mut is_more = true;
-        while is_more {
-            is_more = shortage::relieve(Some(&self.ram), Locked::Nothing);
+        loop {
+            let relief = shortage::relieve(Some(&self.ram), Locked::Nothing);
             let touch = self.ram.touch(addr, access, node);
-            if touch != memory::Touch::OutOfMemory {
-                return touch;
+            match relief {
+                _ if touch != memory::Touch::OutOfMemory => return touch,
+                Relief::Freed => {}
+                Relief::Coming => return memory::Touch::Busy,
+                Relief::Nothing => break,
             }
         }
         self.request_stop(StopReason::OutOfMemory { needed: addr::BASE_PAGE });

@@ -19,6 +19,7 @@ use crate::{
 use addr::GuestPhysAddr;
 use alloc::vec::Vec;
 use control::{ControlError, Label, StopReason};
+use core::sync::atomic::{AtomicU32, Ordering};
 use device::{Device as _, Env, GuestFault, GuestMemory, IrqLine, Width};
 use platform::{
     Delivery, InterruptController, Msi, PowerEvent, Rtc, Syscon, Uart,
@@ -37,6 +38,8 @@ pub struct Platform {
     rtc: Mutex<Rtc>,
     syscon: Mutex<Syscon>,
     slots: [Option<Slot>; map::VIRTIO_SLOTS as usize],
+    /// Slots whose guest has asked for more than was done at once, by bit.
+    backlog: AtomicU32,
     ports: HostPorts,
 }
 
@@ -138,6 +141,7 @@ impl Platform {
             rtc: Mutex::new(Rtc::new(map::RTC_IRQ, timebase, epoch_ns)),
             syscon: Mutex::new(Syscon::new()),
             slots,
+            backlog: AtomicU32::new(0),
             ports,
         }
     }
@@ -258,7 +262,35 @@ impl Platform {
     }
 }
 
+impl Platform {
+    #[cold]
+    fn note_backlog(&self, slot: usize) {
+        self.backlog.fetch_or(1 << slot, Ordering::Relaxed);
+        // A vCPU that asks for something and stops does not go on with it.
+        crate::machine::reclaim::note();
+    }
+
+    /// Has the guest asked its devices for more than was done at once?
+    #[inline]
+    #[must_use]
+    pub fn has_backlog(&self) -> bool {
+        self.backlog.load(Ordering::Relaxed) != 0
+    }
+}
+
 impl Vm {
+    /// Does some more of what the guest has asked its devices for, as much as of one access; `true` if there is still more.
+    pub fn serve_backlog(&self) -> bool {
+        let slots = self.platform.backlog.swap(0, Ordering::Relaxed);
+        for (number, slot) in self.platform.slots().filter(|(number, _)| slots >> number & 1 != 0) {
+            let outcome = slot.go_on(self, &VmEnv::new(self));
+            if self.note_fault(outcome) == Some(true) {
+                self.platform.note_backlog(number);
+            }
+        }
+        self.platform.has_backlog()
+    }
+
     /// The guest reads a device register. `None`: there is nothing at that address.
     ///
     /// # Errors
@@ -311,8 +343,10 @@ impl Vm {
         let bus = &self.platform;
         match region {
             Region::Virtio(slot) => {
-                if let Some(device) = bus.slot(usize::from(slot)) {
-                    device.write(self, offset, width, value, &env)?;
+                if let Some(device) = bus.slot(usize::from(slot))
+                    && device.write(self, offset, width, value, &env)?
+                {
+                    bus.note_backlog(usize::from(slot));
                 }
             }
             Region::Uart => {

@@ -34,7 +34,8 @@ use crate::transport::VirtioMmio;
 /// The only queue.
 pub const REQUEST_QUEUE: u16 = 0;
 
-const QUEUE_SIZE: u16 = MAX_SEGMENTS as u16;
+/// Requests of the queue, at most.
+pub const QUEUE_SIZE: u16 = MAX_SEGMENTS as u16;
 /// Data segments per request: a chain less header and status.
 const SEG_MAX: u32 = MAX_SEGMENTS as u32 - 2;
 /// Work per call: keeps one notification's copying bounded.

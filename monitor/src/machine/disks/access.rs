@@ -104,7 +104,7 @@ impl<'a> Guest<'a> {
         Self { memory, is_unsettled: Cell::new(false) }
     }
 
-    /// Makes what was mapped visible to all vCPUs: before the guest hears of it, and without the disk's lock.
+    /// Calls vCPUs away from what was there before: without the disk's lock, and before anybody asks whether the guest may hear of it.
     pub fn settle(self) {
         if self.is_unsettled.get() {
             self.memory.settle_maps();

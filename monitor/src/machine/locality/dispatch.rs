@@ -5,7 +5,10 @@ use super::{
     batches::{Batch, Kind},
     job::{Job, Lane, Lanes, Work},
 };
-use crate::hart::{self, Hart};
+use crate::{
+    hart::{self, Hart},
+    vm::memory::Replication,
+};
 use addr::{NodeId, VmId};
 use tlb::CpuSet;
 
@@ -30,7 +33,7 @@ impl Locality {
                 busy = busy.with(target.cpu);
                 let work = match batch.kind {
                     Kind::Migrate => Work::Migrate(batch.gfns),
-                    Kind::Replicate => Work::Replicate(batch.gfns),
+                    Kind::Replicate => Work::Replicate(Replication::new(batch.gfns, batch.node)),
                     Kind::Spread => Work::Spread(batch.gfns),
                 };
                 target.send(hart::Message::Place(Job::new(vm, work, batch.node, self.tick, Some(lane))));

@@ -5,7 +5,7 @@ use crate::{
     trace,
     vm::{
         Vm,
-        memory::{CopyStep, PlacedCounts},
+        memory::{CopyStep, Migration, MoveStep, PlacedCounts, Replication},
     },
 };
 use addr::{Gfn, NodeId};
@@ -56,8 +56,10 @@ impl Lanes {
 pub enum Work {
     /// Move these pages.
     Migrate(Vec<Gfn>),
+    /// Move these on, which nobody is to write.
+    Moving(Migration),
     /// Copy these pages.
-    Replicate(Vec<Gfn>),
+    Replicate(Replication),
     /// Let harts of the node have copies of these shared pages.
     Spread(Vec<Gfn>),
     /// Begin to move this block.
@@ -75,14 +77,62 @@ impl Job {
         Self { vm: vm.clone(), work, node, tick, _lane: lane }
     }
 
-    /// Does it.
-    pub fn perform(self) {
-        let Self { vm, work, node, tick, _lane } = self;
-        if !vm.is_ending() {
-            perform(&vm, work, node, tick);
+    /// Does it, as far as that is possible without waiting for other harts. What is left of it is to be done later.
+    #[must_use = "what is left has to be done"]
+    pub fn step(mut self) -> Option<Self> {
+        if !self.vm.is_ending() && self.perform() == Progress::Waits {
+            return Some(self);
         }
-        vm.vcpu_released();
+        self.vm.vcpu_released();
+        None
     }
+
+    fn perform(&mut self) -> Progress {
+        let Self { vm, work, node, tick, _lane } = self;
+        let (memory, node, tick) = (vm.memory(), *node, *tick);
+        if let Work::Migrate(gfns) = work {
+            *work = Work::Moving(memory.begin_migration(gfns, node));
+        }
+        match work {
+            Work::Migrate(_) => Progress::Done,
+            Work::Moving(migration) => {
+                let Some(counts) = memory.step_migration(migration, tick, &THRESHOLDS) else { return Progress::Waits };
+                tell(vm, counts, PlacementAction::Migrated, node, PlacementReason::OneUser)
+            }
+            Work::Replicate(replication) => {
+                let Some(counts) = memory.step_replication(replication, tick, &THRESHOLDS) else {
+                    return Progress::Waits;
+                };
+                tell(vm, counts, PlacementAction::Replicated, node, PlacementReason::Readers)
+            }
+            Work::Spread(gfns) => {
+                let counts = memory.spread_pages(gfns, node);
+                tell(vm, counts, PlacementAction::Replicated, node, PlacementReason::Readers)
+            }
+            Work::BeginBlock(gfn) => match memory.begin_block_move(*gfn, node, tick, &THRESHOLDS) {
+                Ok(()) => {
+                    *work = Work::StepBlock;
+                    step_block(vm, node)
+                }
+                Err(why) => {
+                    stays(vm, addr::PAGES_PER_LARGE, why);
+                    Progress::Done
+                }
+            },
+            // What comes of it is seen at the next look.
+            Work::StepBlock => step_block(vm, node),
+            Work::CopyBlock => copy_block(vm, node, tick),
+        }
+    }
+}
+
+/// What a step of a job came to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Progress {
+    /// The job is done.
+    Done,
+    /// It goes on when other harts have left what it changed.
+    Waits,
 }
 
 impl core::fmt::Debug for Job {
@@ -91,54 +141,36 @@ impl core::fmt::Debug for Job {
     }
 }
 
-fn perform(vm: &Vm, work: Work, node: NodeId, tick: u16) {
-    let memory = vm.memory();
-    match work {
-        Work::Migrate(gfns) => {
-            let counts = memory.migrate_pages(&gfns, node, tick, &THRESHOLDS);
-            tell(vm, counts, PlacementAction::Migrated, node, PlacementReason::OneUser);
-        }
-        Work::Replicate(gfns) => {
-            let counts = memory.replicate_pages(&gfns, node, tick, &THRESHOLDS);
-            tell(vm, counts, PlacementAction::Replicated, node, PlacementReason::Readers);
-        }
-        Work::Spread(gfns) => {
-            let counts = memory.spread_pages(&gfns, node);
-            tell(vm, counts, PlacementAction::Replicated, node, PlacementReason::Readers);
-        }
-        Work::BeginBlock(gfn) => match memory.begin_block_move(gfn, node, tick, &THRESHOLDS) {
-            Ok(()) => step_block(vm, node),
-            Err(why) => stays(vm, addr::PAGES_PER_LARGE, why),
-        },
-        // What comes of it is seen at the next look.
-        Work::StepBlock => step_block(vm, node),
-        Work::CopyBlock => copy_block(vm, node, tick),
-    }
-}
-
-fn copy_block(vm: &Vm, node: NodeId, tick: u16) {
+fn copy_block(vm: &Vm, node: NodeId, tick: u16) -> Progress {
     for _ in 0..COPY_STEPS {
         match vm.memory().step_block_copy(node, STEP, tick, &THRESHOLDS) {
             CopyStep::More => {}
-            CopyStep::Nothing => return,
+            CopyStep::Nothing => break,
             CopyStep::Done(copies) => {
                 for (node, pages) in copies.into_iter().filter(|(_, pages)| *pages > 0) {
                     let (action, reason) = (PlacementAction::Replicated, PlacementReason::Readers);
                     trace::record(Some(vm.id), EventKind::PagesPlaced { action, pages, node, reason });
                 }
-                return;
+                break;
             }
         }
     }
+    Progress::Done
 }
 
 /// What else there is to do of it is done with the next jobs.
-fn step_block(vm: &Vm, node: NodeId) {
-    let mut steps = 0..STEPS;
-    while steps.next().is_some() && vm.memory().step_block_move(node, STEP) {}
+fn step_block(vm: &Vm, node: NodeId) -> Progress {
+    for _ in 0..STEPS {
+        match vm.memory().step_block_move(node, STEP) {
+            MoveStep::More => {}
+            MoveStep::Nothing => break,
+            MoveStep::Waits => return Progress::Waits,
+        }
+    }
+    Progress::Done
 }
 
-fn tell(vm: &Vm, counts: PlacedCounts, action: PlacementAction, node: NodeId, reason: PlacementReason) {
+fn tell(vm: &Vm, counts: PlacedCounts, action: PlacementAction, node: NodeId, reason: PlacementReason) -> Progress {
     if counts.placed != 0 {
         let kind = EventKind::PagesPlaced { action, pages: counts.placed, node, reason };
         trace::record(Some(vm.id), kind);
@@ -146,4 +178,5 @@ fn tell(vm: &Vm, counts: PlacedCounts, action: PlacementAction, node: NodeId, re
     if let Some(why) = counts.reason {
         stays(vm, counts.refused, why);
     }
+    Progress::Done
 }

@@ -1,14 +1,11 @@
 //! What two guests' kernels have at the same addresses: modules. Their own page tables tell where it is in their memory, which is
 //! a hint like any other: it may be out of date, or a lie, and pages are compared all the same.
 
-use super::alive;
+use super::{Candidate, alive};
 use crate::{
     hart,
     vcpu::{SharedVcpu, shared::request},
-    vm::{
-        Vm,
-        memory::{self, Candidates},
-    },
+    vm::{Vm, memory::Candidates},
 };
 use addr::{Gfn, VmId};
 use device::GuestMemory;
@@ -49,12 +46,12 @@ impl Kernels {
         [self.original, self.copy].contains(&vm)
     }
 
-    /// A bounded piece of it: pages merged; `None` when it has ended.
-    pub(super) fn step(&mut self) -> Option<u64> {
+    /// A bounded piece of it: what may be merged; `None` when it has ended.
+    pub(super) fn step(&mut self) -> Option<Option<Candidate>> {
         let (original, copy) = (alive(self.original)?, alive(self.copy)?);
         let Some((theirs, own)) = first_vcpu(&original)?.root().zip(first_vcpu(&copy)?.root()) else {
             self.waited += 1;
-            return (self.waited < PATIENCE).then_some(0);
+            return (self.waited < PATIENCE).then_some(None);
         };
         let mut candidates = Candidates::new();
         for _ in 0..LOOKS {
@@ -70,8 +67,8 @@ impl Kernels {
             // The end of the address space is followed by its beginning.
             self.at = (self.at | (level.entry_bytes() - 1)).wrapping_add(1);
         }
-        let merged = memory::merge(original.memory(), copy.memory(), &candidates);
-        (self.at >= FIRST || merged != 0).then_some(merged)
+        let is_at_end = self.at < FIRST;
+        (!is_at_end || !candidates.is_empty()).then(|| Some((original, copy, candidates)))
     }
 }
 

@@ -2,7 +2,7 @@
 //!
 //! Which pages are equal is looked up first, so that a large page is given up only for enough of them.
 
-use super::{LOOKS, SEARCH, WORTH_A_SPLIT, alive};
+use super::{Candidate, LOOKS, SEARCH, WORTH_A_SPLIT, alive};
 use crate::vm::memory::{self, Candidates, GuestRam};
 use addr::{Gfn, PAGES_PER_LARGE, VmId};
 use merging::marks::Marks;
@@ -33,17 +33,21 @@ impl Places {
         [self.original, self.copy].contains(&vm)
     }
 
-    /// A bounded piece of it: pages merged; `None` when it has ended.
-    pub(super) fn step(&mut self) -> Option<u64> {
+    /// A bounded piece of it: what may be merged; `None` when it has ended.
+    pub(super) fn step(&mut self) -> Option<Option<Candidate>> {
         if self.block + PAGES_PER_LARGE > self.end {
             return None;
         }
         let (original, copy) = (alive(self.original)?, alive(self.copy)?);
-        let (theirs, own) = (original.memory(), copy.memory());
-        if self.is_known { Some(self.merge(theirs, own)) } else { Some(self.look(theirs, own)) }
+        if !self.is_known {
+            self.look(original.memory(), copy.memory());
+            return Some(None);
+        }
+        let candidates = self.next_candidates();
+        Some(Some((original, copy, candidates)))
     }
 
-    fn look(&mut self, original: &GuestRam, copy: &GuestRam) -> u64 {
+    fn look(&mut self, original: &GuestRam, copy: &GuestRam) {
         let block = Gfn::new(self.block);
         // Most pages are told apart by their first words; those that are equal take all of a step.
         for _ in 0..LOOKS {
@@ -63,16 +67,14 @@ impl Places {
                 break;
             }
         }
-        0
     }
 
-    fn merge(&mut self, original: &GuestRam, copy: &GuestRam) -> u64 {
+    fn next_candidates(&mut self) -> Candidates {
         let pages = self.equal.next_portion(Gfn::new(self.block));
-        let candidates: Candidates = pages.into_iter().map(|page| (page, page)).collect();
         if self.equal.is_done() {
             self.next_block();
         }
-        memory::merge(original, copy, &candidates)
+        pages.into_iter().map(|page| (page, page)).collect()
     }
 
     const fn next_block(&mut self) {

@@ -1,6 +1,6 @@
 //! Rounds over what went over the wire: see [`merging::wire`].
 
-use super::{HAS_COMPANY, alive, wake_at};
+use super::{Candidate, HAS_COMPANY, alive, wake_at};
 use crate::machine::memory::frames;
 use crate::vm::Vm;
 use crate::vm::memory::{self, Candidates};
@@ -82,10 +82,10 @@ impl Wire {
         if self.round.is_some() { 0 } else { ROUND_AT.load(Ordering::Relaxed) }
     }
 
-    /// A bounded piece of a round, if one is due. Pages merged.
-    pub(super) fn step(&mut self, now: u64, guests: &Merging) -> u64 {
-        if let Some(merged) = self.found.as_mut().and_then(Found::merge_some) {
-            return merged;
+    /// A bounded piece of a round, if one is due. What may be merged.
+    pub(super) fn step(&mut self, now: u64, guests: &Merging) -> Option<Candidate> {
+        if let Some(candidate) = self.found.as_mut().and_then(Found::next_candidates) {
+            return candidate;
         }
         match self.round.take() {
             Some(mut round) => {
@@ -93,14 +93,11 @@ impl Wire {
                 if self.found.is_some() {
                     self.round = Some(round);
                 }
-                0
             }
-            None if now >= ROUND_AT.load(Ordering::Relaxed) => {
-                self.begin(guests);
-                0
-            }
-            None => 0,
+            None if now >= ROUND_AT.load(Ordering::Relaxed) => self.begin(guests),
+            None => {}
         }
+        None
     }
 
     fn begin(&mut self, guests: &Merging) {
@@ -146,8 +143,8 @@ struct Found {
 }
 
 impl Found {
-    /// Merges up to a portion of them, of one guest; returns how many, `None` if nothing was left.
-    fn merge_some(&mut self) -> Option<u64> {
+    /// Up to a portion of them, of one guest, to be merged; `None` if nothing was left.
+    fn next_candidates(&mut self) -> Option<Option<Candidate>> {
         let (first, _) = *self.pages.last()?;
         let from = who_has(first).map(|(life, _)| life);
         let mut candidates = Candidates::new();
@@ -165,7 +162,7 @@ impl Found {
             self.pages.pop();
         }
         let lives = from.zip(alive(self.receiver));
-        Some(lives.map_or(0, |(from, to)| memory::merge(from.memory(), to.memory(), &candidates)))
+        Some(lives.map(|(from, to)| (from, to, candidates)))
     }
 }
 

@@ -46,6 +46,17 @@ pub(super) struct BlockMove {
     stays: bool,
 }
 
+/// What a step of a block on its way came to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum MoveStep {
+    /// There is more to do.
+    More,
+    /// Nobody has to be asked for more: it is there, or stays, or others copy the rest.
+    Nothing,
+    /// Some hart may still write it.
+    Waits,
+}
+
 impl GuestRam {
     /// A large page may be written from now on: its leaf says so for `node`, the others fault once more.
     #[cold]
@@ -76,7 +87,7 @@ impl GuestRam {
         let target = [to];
         let pool = self.pool(&target);
         let gfn = gfn.large_base();
-        let token = {
+        {
             let mut inner = self.inner.lock();
             let source = inner.own_block(gfn)?;
             if inner.is_moving_block(gfn) || inner.is_copying(gfn) || inner.block_moves(to) >= BLOCK_MOVES {
@@ -91,55 +102,56 @@ impl GuestRam {
                 table.weaken(&DirectMemory, gfn, PAGES_PER_LARGE, PteFlags::RX);
             };
             inner.tables.iter_mut().for_each(weaken);
-            let token = self.tlb.retire();
-            inner.last_watched = token.generation();
+            let watched = self.begin_generation();
+            inner.last_watched = watched;
             let (tries, last) = frames().map().entry(source).map_or((0, 0), frames::MemMapEntry::history);
             let history = History { tries, last }.tried(tick, thresholds);
-            let (watched, taken, copiers, stays) = (token.generation(), 0, 0, false);
+            let (taken, copiers, stays) = (0, 0, false);
             inner.moving.push(BlockMove { gfn, source, to, frame, taken, copiers, watched, history, stays });
-            token
-        };
-        self.finish(PendingShootdown::new(token, DyingList::new()));
+        }
         Ok(())
     }
 
-    /// Moves up to `pages` pages of a block that is on its way to `node`, if one is. `false` when nobody has to be asked for more:
-    /// it is there, or stays, or others copy the rest.
-    pub fn step_block_move(&self, node: NodeId, pages: u64) -> bool {
+    /// Moves up to `pages` pages of a block that is on its way to `node`, if one is.
+    pub fn step_block_move(&self, node: NodeId, pages: u64) -> MoveStep {
         self.step_move(|block| block.to == node, pages)
     }
 
-    fn step_move(&self, wanted: impl Fn(&BlockMove) -> bool, pages: u64) -> bool {
+    fn step_move(&self, wanted: impl Fn(&BlockMove) -> bool, pages: u64) -> MoveStep {
         let mut dying = DyingList::new();
         let (gfn, node, token) = {
             let mut inner = self.inner.lock();
             let is_open = |block: &BlockMove| wanted(block) && !block.stays && block.taken < PAGES_PER_LARGE;
-            let Some(block) = inner.moving.iter_mut().find(|block| is_open(block)) else { return false };
+            let Some(block) = inner.moving.iter_mut().find(|block| is_open(block)) else {
+                return MoveStep::Nothing;
+            };
             if !self.tlb.all_passed(block.watched) {
-                return true;
+                return MoveStep::Waits;
             }
             let (gfn, pages) = block.take(pages);
             // Who faults or copies other pages does not wait for it.
             drop(inner);
             pages.for_each(|(from, to)| DirectMemory.copy_page(from, to));
             inner = self.inner.lock();
-            let Some(is_complete) = inner.has_copied(gfn) else { return true };
+            let Some(is_complete) = inner.has_copied(gfn) else { return MoveStep::More };
             let at = inner.moving.iter().position(|block| block.gfn == gfn);
             // It is not there any more where the VM ends.
-            let Some(block) = at.map(|at| inner.moving.swap_remove(at)) else { return false };
+            let Some(block) = at.map(|at| inner.moving.swap_remove(at)) else {
+                return MoveStep::Nothing;
+            };
             let to = block.to;
             if !is_complete {
                 frames().free(block.frame);
-                return false;
+                return MoveStep::Nothing;
             }
             if !inner.end_block_move(block, &mut dying) {
-                return false;
+                return MoveStep::Nothing;
             }
             let token = self.tlb.retire();
             inner.last_replaced = token.generation();
             (gfn, to, token)
         };
-        self.finish(PendingShootdown::new(token, dying));
+        self.defer(PendingShootdown::new(token, dying));
         let pool = self.pool(nearest(NodeId(0)));
         let mut inner = self.inner.lock();
         // Else the next write faults, and is allowed when it may be. The leaves come back with the next faults anyway.
@@ -149,13 +161,16 @@ impl GuestRam {
         drop(inner);
         self.placing.block_on.store(node.0, Ordering::Relaxed);
         self.placing.blocks.fetch_add(1, Ordering::Relaxed);
-        false
+        MoveStep::Nothing
     }
 
-    /// Who waits for a block moves it on.
+    /// Who waits for a block moves it on, if it can. Its vCPU tries again.
     #[cold]
-    pub(super) fn help_block_move(&self, gfn: Gfn) {
-        let _ = self.step_move(|block| block.gfn == gfn.large_base(), HELP_PAGES);
+    pub(super) fn help_block_move(&self, gfn: Gfn) -> Touch {
+        match self.step_move(|block| block.gfn == gfn.large_base(), HELP_PAGES) {
+            MoveStep::More => Touch::Mapped,
+            MoveStep::Nothing | MoveStep::Waits => Touch::Busy,
+        }
     }
 
     /// Blocks on their way to `node`.

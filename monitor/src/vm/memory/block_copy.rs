@@ -148,7 +148,7 @@ impl GuestRam {
             }
             let token = self.tlb.retire();
             drop(inner);
-            self.finish(PendingShootdown::new(token, dying));
+            self.defer(PendingShootdown::new(token, dying));
             self.placing.replicated.fetch_add(PAGES_PER_LARGE, Relaxed);
             return true;
         }
@@ -218,7 +218,7 @@ impl GuestRam {
         let token = self.tlb.retire();
         drop(inner);
         // Nothing but tables is freed by it, if anything: who reads the block itself reads the same.
-        self.finish(PendingShootdown::new(token, dying));
+        self.defer(PendingShootdown::new(token, dying));
         let pages = done.iter().map(|(_, pages)| *pages).sum();
         self.placing.replicated.fetch_add(pages, Relaxed);
         CopyStep::Done(done)

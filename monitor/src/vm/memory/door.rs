@@ -1,20 +1,21 @@
 //! The door for devices: a VM's memory by guest-physical address.
 
 use super::{Access, GuestRam, share::Found};
-use crate::machine::{
-    direct,
-    memory::DirectMemory,
-    shortage::{self, Locked},
-};
+use crate::machine::{self, direct, memory::DirectMemory, shortage};
 use addr::{BASE_PAGE, GuestPhysAddr, MachineAddr, Mfn};
 use core::sync::atomic::Ordering;
 use device::{GuestMemory, MemoryFault, PageMap};
+use rv::csr;
+use tlb::TlbGeneration;
 
 /// Bytes copied with the memory's lock held.
 const LONGEST_PIECE: u64 = 64 << 10;
 /// Times that a device's write starts again because the page was shared anew before it: only a guest that asks for that
 /// makes it happen more than once.
 const MOST_BREAKS: u32 = 64;
+
+/// Seconds after which a hart that was called and does not leave the guest is taken for dead.
+const PATIENCE_S: u64 = 2;
 
 /// Bytes that a single access can fill, so that a value at an aligned address is never torn.
 #[repr(align(8))]
@@ -66,18 +67,17 @@ impl GuestRam {
                 Some(run) => run,
                 None => match self.find_for_device(&mut inner, at, access) {
                     Found::Run(page, pages) => (page, pages),
-                    Found::Broken(pending) => {
+                    Found::Waits(generation) => {
                         drop(inner);
-                        self.finish(pending);
                         breaks += 1;
-                        if breaks > MOST_BREAKS {
+                        if breaks > MOST_BREAKS || !self.wait_briefly(generation) {
                             return Err(MemoryFault { addr: at });
                         }
                         continue;
                     }
                     Found::NoMemory if may_be_more => {
                         drop(inner);
-                        may_be_more = shortage::relieve(Some(self), Locked::Something);
+                        may_be_more = shortage::relieve_now(self);
                         continue;
                     }
                     Found::NoMemory | Found::Nothing => return Err(MemoryFault { addr: at }),
@@ -89,6 +89,21 @@ impl GuestRam {
             done += piece;
         }
         Ok(())
+    }
+
+    /// A device is about to write to a copy of a page that vCPUs on other harts may still see. Those were called, and leave the
+    /// guest as soon as they take an interrupt. `false` if one does not for so long that its hart must be dead.
+    #[cold]
+    fn wait_briefly(&self, generation: TlbGeneration) -> bool {
+        let patience = PATIENCE_S * machine::capabilities().timebase_hz;
+        let begin = csr::time::read();
+        while !self.tlb.all_passed(generation) {
+            if csr::time::read().wrapping_sub(begin) > patience {
+                return false;
+            }
+            core::hint::spin_loop();
+        }
+        true
     }
 
     /// The long way to a small value.
@@ -195,6 +210,14 @@ impl GuestMemory for GuestRam {
 
     fn settle_maps(&self) {
         self.settle_shares();
+    }
+
+    fn is_settled(&self) -> bool {
+        let mut inner = self.inner.lock();
+        if inner.unsettled != TlbGeneration::NONE && self.tlb.all_passed(inner.unsettled) {
+            inner.unsettled = TlbGeneration::NONE;
+        }
+        inner.unsettled == TlbGeneration::NONE
     }
 
     #[inline]

@@ -9,9 +9,6 @@ use pmap::{Glance, Mapping, Rights};
 use rv_pte::PteFlags;
 use spin::MutexGuard;
 
-/// How long a vCPU whose block another one zeroes leaves the VM's memory alone.
-const PAUSES: usize = 64;
-
 impl GuestRam {
     /// A vCPU on `node` touched `addr`: makes sure that its node's table has a leaf that allows it.
     ///
@@ -48,7 +45,7 @@ impl GuestRam {
         access: Access,
         node: NodeId,
     ) -> Touch {
-        let mut inner = self.with_block(inner, pool, gfn);
+        let Some(mut inner) = self.with_block(inner, pool, gfn) else { return Touch::Busy };
         let Some(mapping) = inner.populated(pool, gfn, self.large_allowed) else { return Touch::OutOfMemory };
         if access == Access::Write && mapping.is_read_only() {
             return self.break_for_guest(inner, pool, gfn, node);
@@ -66,20 +63,16 @@ impl GuestRam {
     }
 
     /// Gives the block of `gfn` 2 MiB if it has nothing yet and there are 2 MiB. If nobody has zeroed them ahead, it is done without
-    /// the lock, since the VM's other vCPUs are to go on meanwhile (5 ms on FLASH); who wants the same block waits for it.
+    /// the lock, since the VM's other vCPUs are to go on meanwhile (5 ms on FLASH); who wants the same block tries again later: `None`.
     fn with_block<'a>(
         &'a self,
         mut inner: MutexGuard<'a, Inner>,
         pool: &Pool<'_, DirectMemory>,
         gfn: Gfn,
-    ) -> MutexGuard<'a, Inner> {
+    ) -> Option<MutexGuard<'a, Inner>> {
         while self.large_allowed && inner.is_vacant_block(gfn) {
             if inner.zeroing.contains(&gfn.large_base()) {
-                drop(inner);
-                // Whoever zeroes it waits for nobody.
-                (0..PAUSES).for_each(|_| core::hint::spin_loop());
-                inner = self.inner.lock();
-                continue;
+                return None;
             }
             let frame = match pool.guest_block(gfn) {
                 Some(Ok(frame)) => frame,
@@ -99,7 +92,7 @@ impl GuestRam {
                 break;
             }
         }
-        inner
+        Some(inner)
     }
 
     /// What an installation that is not simply done asks for. Tables are caches: what contradicts the pmap goes, and the
@@ -118,9 +111,9 @@ impl GuestRam {
             Err(TableError::HasTable { .. }) => self.install_large(inner, pool, gfn),
             Err(TableError::Occupied { .. }) => {
                 inner.remove_leaves(gfn, 1);
-                let token = self.tlb.retire();
                 drop(inner);
-                self.finish(PendingShootdown::new(token, DyingList::new()));
+                // The frame that a stale leaf names is freed behind a shootdown of its own.
+                let _ = self.begin_generation();
                 Touch::Mapped
             }
             Err(TableError::OutOfTables) => Touch::OutOfMemory,
@@ -159,7 +152,7 @@ impl GuestRam {
         }
         let token = self.tlb.retire();
         drop(inner);
-        self.finish(PendingShootdown::new(token, dying));
+        self.defer(PendingShootdown::new(token, dying));
         Touch::Mapped
     }
 }

@@ -6,9 +6,10 @@ use addr::{Gfn, Mfn, NodeId};
 use frames::{DyingList, PendingShootdown};
 use pmap::PageState;
 use rv_pte::PteFlags;
+use tlb::TlbGeneration;
 
 impl GuestRam {
-    /// The copies of up to `most` of its own pages go. Returns how many pages are free by it.
+    /// The copies of up to `most` of its own pages go. Returns how many pages are free by it, as soon as no hart knows them.
     #[cold]
     pub fn give_up_copies(&self, most: usize) -> u64 {
         let pool = self.pool(nearest(NodeId(0)));
@@ -34,13 +35,13 @@ impl GuestRam {
             inner.last_replaced = token.generation();
             token
         };
-        self.finish(PendingShootdown::new(token, dying));
+        self.defer(PendingShootdown::new(token, dying));
         self.placing.note_given_up(pages);
         copies
     }
 
     /// Harts of `nodes` may see a copy of the shared page `page` at `gfn`, to which nobody is led any more: they see the page
-    /// itself, from [`GuestRam::wait_until_seen`] on.
+    /// itself, from [`GuestRam::forgotten`] on.
     pub fn forget_spread(&self, gfn: Gfn, page: Mfn, nodes: &[NodeId]) {
         let mut inner = self.inner.lock();
         let found = inner.pmap.lookup(&DirectMemory, gfn);
@@ -61,8 +62,9 @@ impl GuestRam {
         }
     }
 
-    /// Waits until no hart sees leaves as they were.
-    pub fn wait_until_seen(&self) {
-        self.finish(PendingShootdown::new(self.tlb.retire(), DyingList::new()));
+    /// No hart sees leaves as they were when all have passed the generation.
+    #[must_use]
+    pub fn forgotten(&self) -> TlbGeneration {
+        self.begin_generation()
     }
 }

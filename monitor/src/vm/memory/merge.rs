@@ -13,7 +13,7 @@ use frames::{DyingList, MachineMemory, PageOwner, PendingShootdown, Pool};
 use merging::PORTION;
 use pmap::PageState;
 use rv_pte::PteFlags;
-use spin::MutexGuard;
+use tlb::TlbGeneration;
 
 /// A page that may take the place of another.
 #[derive(Clone, Copy, Debug)]
@@ -34,25 +34,84 @@ pub struct Watched {
     page: Mfn,
     /// Writes to watched pages of the VM that had been seen then.
     writes: u64,
+    /// Writes are seen since all harts inside the VM have passed this.
+    since: TlbGeneration,
+}
+
+/// Single pages that seemed to be zeroes, and are watched.
+#[derive(Clone, Debug)]
+pub struct ZeroPages {
+    watched: ArrayVec<(Gfn, Mfn), { PORTION as usize }>,
+    since: TlbGeneration,
 }
 
 /// Guest pages of two VMs that may be equal, the original's and the copy's.
 pub type Candidates = ArrayVec<(Gfn, Gfn), { PORTION as usize }>;
 
-/// Maps the second of each pair, a page of `copy`, to the first one, of `original`, where they are equal; returns how many.
-pub fn merge(original: &GuestRam, copy: &GuestRam, candidates: &Candidates) -> u64 {
-    let mut pairs: Pairs = candidates.iter().filter_map(|(from, to)| Pair::equal(original, *from, copy, *to)).collect();
-    if pairs.is_empty() {
-        return 0;
+/// Pages of two VMs that are on their way to become one, step by step: no step waits for a hart.
+#[derive(Debug)]
+pub struct Merge {
+    pairs: Pairs,
+    stage: Stage,
+    /// How often it still comes back because others watch pages of the copy.
+    patience: u32,
+}
+
+/// See [`Merge::patience`].
+const PATIENCE: u32 = 64;
+
+#[derive(Clone, Copy, Debug)]
+enum Stage {
+    /// The original's pages can be shared when all harts inside it have passed this generation.
+    Offered(TlbGeneration),
+    /// They are held, and the copy's cannot be written unseen when all inside that one have passed this.
+    Watched(TlbGeneration),
+}
+
+impl Merge {
+    /// Begins to map the second of each pair, a page of `copy`, to the first one, of `original`, where they are equal. `None` if none
+    /// are.
+    pub fn begin(original: &GuestRam, copy: &GuestRam, candidates: &Candidates) -> Option<Self> {
+        let pair = |(from, to): &(Gfn, Gfn)| Pair::equal(original, *from, copy, *to);
+        let mut pairs: Pairs = candidates.iter().filter_map(pair).collect();
+        let offered = original.offer(&mut pairs);
+        (!pairs.is_empty()).then_some(Self { pairs, stage: Stage::Offered(offered), patience: PATIENCE })
     }
-    original.offer(&mut pairs);
-    let merged = copy.take_over(&pairs);
-    for pair in pairs {
-        if let Err(why) = frames().release_hold(pair.page) {
-            log::error!("memory of VM {:?}: {why}", original.vm);
+
+    /// Goes on with the two VMs that it was begun with: how many pages are one now, or `None` while harts have to leave guests first.
+    pub fn step(&mut self, original: &GuestRam, copy: &GuestRam) -> Option<u64> {
+        if let Stage::Offered(generation) = self.stage {
+            if !original.tlb.all_passed(generation) {
+                return None;
+            }
+            original.hold(&mut self.pairs);
+            self.stage = Stage::Watched(copy.watch_copies(&self.pairs));
+        }
+        if let Stage::Watched(generation) = self.stage
+            && !copy.tlb.all_passed(generation)
+        {
+            return None;
+        }
+        if self.patience > 0 && !copy.is_watch_settled(&copy.inner.lock()) {
+            self.patience -= 1;
+            return None;
+        }
+        Some(copy.take_over(&self.pairs))
+    }
+}
+
+/// Nobody holds the original's pages for it any more.
+impl Drop for Merge {
+    fn drop(&mut self) {
+        if matches!(self.stage, Stage::Offered(_)) {
+            return;
+        }
+        for pair in &self.pairs {
+            if let Err(why) = frames().release_hold(pair.page) {
+                log::error!("a page that was merged: {why}");
+            }
         }
     }
-    merged
 }
 
 /// Which of `pages` pages (at most 64) from `first` on are `copy`'s own and equal to those of `original` at the same places, by bit, as
@@ -126,8 +185,9 @@ impl GuestRam {
         self.pool(nearest(node))
     }
 
-    /// Makes the original's pages fit to be mapped by others, and holds them. What cannot be is struck out.
-    fn offer(&self, pairs: &mut Pairs) {
+    /// Makes the original's pages fit to be mapped by others. What cannot be is struck out. They are when all harts inside the VM have
+    /// passed the generation.
+    fn offer(&self, pairs: &mut Pairs) -> TlbGeneration {
         let pool = self.merging_pool();
         let mut inner = self.inner.lock();
         let mut is_weakened = false;
@@ -140,16 +200,20 @@ impl GuestRam {
             }
             _ => false,
         });
-        let inner = if is_weakened { self.settle(inner, DyingList::new()) } else { inner };
+        if is_weakened { self.begin_generation() } else { TlbGeneration::NONE }
+    }
+
+    /// Holds the original's pages, which are shared. What is not any more is struck out.
+    fn hold(&self, pairs: &mut Pairs) {
+        let inner = self.inner.lock();
         pairs.retain(|pair| {
             let owner = PageOwner { vm: self.vm, gfn: pair.from };
             inner.single_page(pair.from) == Some((pair.page, true)) && frames().hold(pair.page, owner).is_ok()
         });
     }
 
-    /// Maps the copy's guest pages to the original's machine pages, which do not change any more, where they still are equal;
-    /// returns how many.
-    fn take_over(&self, pairs: &Pairs) -> u64 {
+    /// The copy's own pages among these cannot be written unseen when all harts inside the VM have passed the generation.
+    fn watch_copies(&self, pairs: &Pairs) -> TlbGeneration {
         let pool = self.merging_pool();
         let mut inner = self.inner.lock();
         for pair in pairs {
@@ -158,8 +222,17 @@ impl GuestRam {
                 inner.exchange_leaves(&pool, pair.to, pair.own, PteFlags::RX, None);
             }
         }
-        let (mut inner, is_settled) = self.settle_watch(inner);
+        inner.last_watched = self.begin_generation();
+        inner.last_watched
+    }
+
+    /// Maps the copy's guest pages to the original's machine pages, which do not change any more, where they still are equal;
+    /// returns how many.
+    fn take_over(&self, pairs: &Pairs) -> u64 {
+        let pool = self.merging_pool();
+        let mut inner = self.inner.lock();
         let (mut dying, mut merged) = (DyingList::new(), 0);
+        let is_settled = self.is_watch_settled(&inner);
         for pair in pairs.iter().filter(|_| is_settled) {
             let state = inner.pmap.lookup(&DirectMemory, pair.to).map(|mapping| mapping.state);
             let is_still = match state {
@@ -174,9 +247,16 @@ impl GuestRam {
                 merged += 1;
             }
         }
-        drop(self.settle(inner, dying));
+        drop(inner);
+        self.defer(PendingShootdown::new(self.tlb.retire(), dying));
         self.sharing.merged.fetch_add(merged, Ordering::Relaxed);
         merged
+    }
+
+    /// Can no hart write unseen what is watched? If somebody who moves pages has watched one of these anew meanwhile, after a write,
+    /// some may: they are looked at again some time.
+    fn is_watch_settled(&self, inner: &Inner) -> bool {
+        self.tlb.all_passed(inner.last_watched)
     }
 
     /// Calls `see` with those of `pages` pages from `first` on that are this VM's own, and their machine pages.
@@ -210,27 +290,6 @@ impl GuestRam {
         self.may_share
     }
 
-    /// Waits, without the lock, until no hart relies on leaves as they were before; frees `dying` then.
-    fn settle<'a>(&'a self, inner: MutexGuard<'a, Inner>, dying: DyingList) -> MutexGuard<'a, Inner> {
-        let token = self.tlb.retire();
-        drop(inner);
-        self.finish(PendingShootdown::new(token, dying));
-        self.inner.lock()
-    }
-
-    /// Waits, without the lock, until no hart can write unseen what has been watched. `false` if somebody who moves pages may have
-    /// watched one of these anew meanwhile, after a write, and not waited yet: they are looked at again some time.
-    fn settle_watch<'a>(&'a self, mut inner: MutexGuard<'a, Inner>) -> (MutexGuard<'a, Inner>, bool) {
-        let token = self.tlb.retire();
-        let watched = token.generation();
-        inner.last_watched = watched;
-        drop(inner);
-        self.finish(PendingShootdown::new(token, DyingList::new()));
-        let inner = self.inner.lock();
-        let is_settled = inner.last_watched == watched || self.tlb.all_passed(inner.last_watched);
-        (inner, is_settled)
-    }
-
     /// One large leaf for the block of `gfn`, where all its pages are shared and those of one machine block: the guest's
     /// kernel keeps its reach of the TLB.
     pub fn join_leaves(&self, gfn: Gfn) {
@@ -242,7 +301,8 @@ impl GuestRam {
             // Where it fails the single leaves stay, which say the same.
             let _ = table.collapse(&pool, gfn, first, PteFlags::RX, &mut dying);
         }
-        drop(self.settle(inner, dying));
+        drop(inner);
+        self.defer(PendingShootdown::new(self.tlb.retire(), dying));
     }
 
     /// Does one large page back the block of `first`?
@@ -262,12 +322,12 @@ impl GuestRam {
         (0..pages.min(64)).filter(is_zero).fold(0, |bits, index| bits | 1 << index)
     }
 
-    /// Those of `pages` that still are nothing but zeroes when the guest cannot write them go back, one by one; returns how
-    /// many. One that is being moved is not watched, as in [`GuestRam::watch_block`].
-    pub fn drop_zero_pages(&self, pages: &ArrayVec<Gfn, { PORTION as usize }>) -> u64 {
+    /// Watches those of `pages` that are single and its own, to give them back if they still are nothing but zeroes when the guest
+    /// cannot write them. One that is being moved is not watched, as in [`GuestRam::watch_block`].
+    pub fn watch_zero_pages(&self, pages: &ArrayVec<Gfn, { PORTION as usize }>) -> ZeroPages {
         let pool = self.merging_pool();
         let mut inner = self.inner.lock();
-        let mut watched: ArrayVec<(Gfn, Mfn), { PORTION as usize }> = ArrayVec::new();
+        let mut watched = ArrayVec::new();
         for gfn in pages {
             let own = inner.single_page(*gfn).filter(|(_, is_shared)| !is_shared && !inner.is_held(*gfn));
             if let Some((page, _)) = own
@@ -277,9 +337,21 @@ impl GuestRam {
                 watched.push((*gfn, page));
             }
         }
-        let (mut inner, is_settled) = self.settle_watch(inner);
+        inner.last_watched = self.begin_generation();
+        ZeroPages { watched, since: inner.last_watched }
+    }
+
+    /// Those that were watched and still are nothing but zeroes go back, one by one; returns how many. `None` while some hart may
+    /// write them unseen.
+    pub fn drop_zero_pages(&self, zeroes: &ZeroPages) -> Option<u64> {
+        if !self.tlb.all_passed(zeroes.since) {
+            return None;
+        }
+        let pool = self.merging_pool();
+        let mut inner = self.inner.lock();
+        let is_settled = self.is_watch_settled(&inner);
         let (mut dying, mut dropped) = (DyingList::new(), 0);
-        for (gfn, page) in watched.into_iter().filter(|_| is_settled) {
+        for (gfn, page) in zeroes.watched.iter().copied().filter(|_| is_settled) {
             let state = inner.pmap.lookup(&DirectMemory, gfn).map(|mapping| mapping.state);
             let is_still = matches!(state, Ok(PageState::Private { mfn, pins: 0, watched: true }) if mfn == page);
             if is_still && is_zero(page) && inner.pmap.release(&pool, gfn, 1, &mut dying).is_ok() {
@@ -287,13 +359,14 @@ impl GuestRam {
                 dropped += 1;
             }
         }
-        drop(self.settle(inner, dying));
+        drop(inner);
+        self.defer(PendingShootdown::new(self.tlb.retire(), dying));
         self.sharing.zeroes.fetch_add(dropped, Ordering::Relaxed);
-        dropped
+        Some(dropped)
     }
 
-    /// From now on the guest does not write the block of `first` unseen. Not while it is being moved: whoever moves it takes a
-    /// block that is watched for one that was not written since they watched it.
+    /// From soon on the guest does not write the block of `first` unseen: see [`GuestRam::is_in_force`]. Not while it is being moved:
+    /// whoever moves it takes a block that is watched for one that was not written since they watched it.
     #[must_use]
     pub fn watch_block(&self, first: Gfn) -> Option<Watched> {
         let pool = self.merging_pool();
@@ -305,15 +378,17 @@ impl GuestRam {
         for table in &mut inner.tables {
             table.weaken(&DirectMemory, first, PAGES_PER_LARGE, PteFlags::RX);
         }
-        let token = self.tlb.retire();
-        inner.last_watched = token.generation();
-        drop(inner);
-        self.finish(PendingShootdown::new(token, DyingList::new()));
-        let inner = self.inner.lock();
-        Some(Watched { page, writes: inner.watched_writes })
+        inner.last_watched = self.begin_generation();
+        Some(Watched { page, writes: inner.watched_writes, since: inner.last_watched })
     }
 
-    /// The block of `first` was nothing but zeroes since [`GuestRam::watch_block`]: it goes back, unless the guest has written to
+    /// Would a write to the block be seen by now?
+    #[must_use]
+    pub fn is_in_force(&self, watch: Watched) -> bool {
+        self.tlb.all_passed(watch.since)
+    }
+
+    /// The block of `first` was nothing but zeroes since [`GuestRam::is_in_force`]: it goes back, unless the guest has written to
     /// memory that is watched. The next touch finds zeroes again. Returns whether it went.
     pub fn drop_zeroes(&self, first: Gfn, since: Watched) -> bool {
         let pool = self.merging_pool();
@@ -326,7 +401,8 @@ impl GuestRam {
         let mut dying = DyingList::new();
         let released = inner.pmap.release(&pool, first, PAGES_PER_LARGE, &mut dying).is_ok();
         inner.remove_leaves(first, PAGES_PER_LARGE);
-        drop(self.settle(inner, dying));
+        drop(inner);
+        self.defer(PendingShootdown::new(self.tlb.retire(), dying));
         self.sharing.zeroes.fetch_add(PAGES_PER_LARGE, Ordering::Relaxed);
         released
     }

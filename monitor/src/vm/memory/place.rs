@@ -19,7 +19,7 @@ use gstage::NodeTable;
 use placement::{Backing, History, Thresholds};
 use pmap::{PageState, PmapError, Refused};
 use rv_pte::PteFlags;
-use spin::MutexGuard;
+use tlb::TlbGeneration;
 
 /// A page as the policy sees it.
 #[derive(Clone, Copy, Debug)]
@@ -37,8 +37,42 @@ pub struct Located {
 /// Pages that migrate with the VM's lock held, on FLASH some 0.4 ms, or that are copied in one go without it.
 const CHUNK: usize = 8;
 
-/// How often copies are made again if others have watched pages meanwhile.
-const ATTEMPTS: usize = 3;
+/// How often a job that gives pages copies comes back later because others watch pages.
+const PATIENCE: u32 = 64;
+
+/// Pages that are on their way to another node.
+#[derive(Debug)]
+pub struct Migration {
+    moved: Vec<Gfn>,
+    to: NodeId,
+    counts: PlacedCounts,
+    stage: Stage,
+}
+
+#[derive(Clone, Copy, Debug)]
+enum Stage {
+    /// Nobody can write the pages when all harts have passed this generation.
+    Watched(TlbGeneration),
+    /// They are there; nobody sees the old ones when all have passed this one.
+    Moved(TlbGeneration),
+}
+
+/// Pages that are to get copies on a node.
+#[derive(Debug)]
+pub struct Replication {
+    gfns: Vec<Gfn>,
+    on: NodeId,
+    counts: PlacedCounts,
+    patience: u32,
+}
+
+impl Replication {
+    /// Of these pages, on `on`.
+    #[must_use]
+    pub fn new(gfns: Vec<Gfn>, on: NodeId) -> Self {
+        Self { gfns, on, counts: PlacedCounts::default(), patience: PATIENCE }
+    }
+}
 
 /// Where pages go.
 pub(super) struct Way<'a> {
@@ -134,52 +168,68 @@ impl GuestRam {
     /// Lets writes to these pages be noticed from now on; those where that cannot be are dropped.
     pub fn watch_pages(&self, gfns: &mut Vec<Gfn>, node: NodeId) {
         let pool = self.pool(nearest(node));
-        let token = {
-            let mut inner = self.inner.lock();
-            gfns.retain(|gfn| inner.watch(&pool, *gfn).is_ok());
-            self.placing.watched.fetch_add(gfns.len() as u64, Relaxed);
-            let token = self.tlb.retire();
-            inner.last_watched = token.generation();
-            token
-        };
-        self.call_out(&PendingShootdown::new(token, DyingList::new()));
+        let mut inner = self.inner.lock();
+        gfns.retain(|gfn| inner.watch(&pool, *gfn).is_ok());
+        self.placing.watched.fetch_add(gfns.len() as u64, Relaxed);
+        inner.last_watched = self.begin_generation();
     }
 
-    /// Moves these pages to `to`.
-    pub fn migrate_pages(&self, gfns: &[Gfn], to: NodeId, tick: u16, thresholds: &Thresholds) -> PlacedCounts {
+    /// Begins to move these pages to `to`: nobody writes them from soon on.
+    pub fn begin_migration(&self, gfns: &[Gfn], to: NodeId) -> Migration {
         let only = [to];
-        let way = Way { tables: self.pool(nearest(to)), pages: self.pool(&only), to, tick, thresholds };
+        let pool = self.pool(&only);
         let mut counts = PlacedCounts::default();
         let mut moved = Vec::with_capacity(gfns.len());
-        let token = {
-            let mut inner = self.inner.lock();
-            for gfn in gfns {
-                match inner.watch(&way.pages, *gfn) {
-                    Ok(()) => moved.push(*gfn),
-                    Err(why) => counts.note(Err(why)),
-                }
-            }
-            inner.held.extend_from_slice(&moved);
-            let token = self.tlb.retire();
-            inner.last_watched = token.generation();
-            token
-        };
-        self.finish(PendingShootdown::new(token, DyingList::new()));
-        let mut dying = DyingList::new();
-        for gfns in moved.chunks(CHUNK) {
-            self.migrate_some(gfns, &way, &mut counts, &mut dying);
-        }
-        // Whoever has passed this one has passed those of all parts.
-        self.finish(PendingShootdown::new(self.tlb.retire(), dying));
         let mut inner = self.inner.lock();
-        inner.let_go(&moved);
+        for gfn in gfns {
+            match inner.watch(&pool, *gfn) {
+                Ok(()) => moved.push(*gfn),
+                Err(why) => counts.note(Err(why)),
+            }
+        }
+        inner.held.extend_from_slice(&moved);
+        let watched = self.begin_generation();
+        inner.last_watched = watched;
+        Migration { moved, to, counts, stage: Stage::Watched(watched) }
+    }
+
+    /// Goes on with it as far as that is possible without waiting for other harts. What came of it once it has ended.
+    pub fn step_migration(
+        &self,
+        migration: &mut Migration,
+        tick: u16,
+        thresholds: &Thresholds,
+    ) -> Option<PlacedCounts> {
+        let Migration { moved, to, counts, stage } = migration;
+        let only = [*to];
+        let way = Way { tables: self.pool(nearest(*to)), pages: self.pool(&only), to: *to, tick, thresholds };
+        if let Stage::Watched(watched) = *stage {
+            if !self.tlb.all_passed(watched) {
+                return None;
+            }
+            let mut dying = DyingList::new();
+            for gfns in moved.chunks(CHUNK) {
+                self.migrate_some(gfns, &way, counts, &mut dying);
+            }
+            // Whoever has passed this one has passed those of all parts.
+            let token = self.tlb.retire();
+            *stage = Stage::Moved(token.generation());
+            self.defer(PendingShootdown::new(token, dying));
+        }
+        if let Stage::Moved(replaced) = *stage
+            && !self.tlb.all_passed(replaced)
+        {
+            return None;
+        }
+        let mut inner = self.inner.lock();
+        inner.let_go(moved);
         // Unless somebody has replaced a page since: it could be one of these. Writes fault then, and are allowed one by one.
         if self.tlb.all_passed(inner.last_replaced) {
             moved.iter().for_each(|gfn| inner.allow_writes(&way.tables, *gfn));
         }
         drop(inner);
         self.placing.migrated.fetch_add(counts.placed, Relaxed);
-        counts
+        Some(*counts)
     }
 
     /// A part of it, with the lock held: nobody may write these pages before a shootdown.
@@ -189,66 +239,68 @@ impl GuestRam {
         inner.last_replaced = self.tlb.retire().generation();
     }
 
-    /// Gives these pages, which are watched or have copies already, a copy on `on`.
-    pub fn replicate_pages(&self, gfns: &[Gfn], on: NodeId, tick: u16, thresholds: &Thresholds) -> PlacedCounts {
-        let only = [on];
-        let way = Way { tables: self.pool(nearest(on)), pages: self.pool(&only), to: on, tick, thresholds };
-        let mut counts = PlacedCounts::default();
-        if !shortage::has_reserve(on) {
-            gfns.iter().for_each(|_| counts.note(Err(PlacementReason::NoMemory)));
-            return counts;
+    /// Gives these pages, which are watched or have copies already, a copy on their node, as far as that is possible without waiting
+    /// for other harts. What came of it once it has ended.
+    pub fn step_replication(
+        &self,
+        replication: &mut Replication,
+        tick: u16,
+        thresholds: &Thresholds,
+    ) -> Option<PlacedCounts> {
+        let Replication { gfns, on, counts, patience } = replication;
+        let only = [*on];
+        let way = Way { tables: self.pool(nearest(*on)), pages: self.pool(&only), to: *on, tick, thresholds };
+        if !shortage::has_reserve(*on) {
+            gfns.drain(..).for_each(|_| counts.note(Err(PlacementReason::NoMemory)));
+            return Some(*counts);
         }
-        for gfns in gfns.chunks(CHUNK) {
-            self.replicate_some(gfns, &way, &mut counts);
+        while !gfns.is_empty() {
+            let some: ArrayVec<Gfn, CHUNK> = gfns.iter().rev().take(CHUNK).copied().collect();
+            if !self.replicate_some(&some, &way, counts) {
+                if *patience > 0 {
+                    *patience -= 1;
+                    return None;
+                }
+                // Others watch pages all the time, perhaps one of these. They will be hot again.
+                some.iter().for_each(|_| counts.note(Err(PlacementReason::Raced)));
+            }
+            gfns.truncate(gfns.len() - some.len());
         }
         // Nothing is freed by it: it is enough that they fence soon.
-        self.call_out(&PendingShootdown::new(self.tlb.retire(), DyingList::new()));
+        let _ = self.begin_generation();
         self.placing.replicated.fetch_add(counts.placed, Relaxed);
-        counts
+        Some(*counts)
     }
 
     /// A part of it. The copies are made without the lock: who faults meanwhile does not wait for them, nor does who copies other
-    /// pages.
-    fn replicate_some(&self, gfns: &[Gfn], way: &Way<'_>, counts: &mut PlacedCounts) {
+    /// pages. `false` if some hart can write unseen what is watched, or somebody watched pages meanwhile.
+    fn replicate_some(&self, gfns: &[Gfn], way: &Way<'_>, counts: &mut PlacedCounts) -> bool {
+        let inner = self.inner.lock();
+        let watched = inner.last_watched;
+        if !self.tlb.all_passed(watched) {
+            return false;
+        }
         // What is in them is moved one by one: the arrays never are.
         let mut masters = ArrayVec::<_, CHUNK>::new();
         let mut copies = ArrayVec::<_, CHUNK>::new();
-        for _ in 0..ATTEMPTS {
-            let Some(inner) = self.lock_watched() else { break };
-            for gfn in gfns.iter().take(CHUNK) {
-                masters.push(inner.pmap.master_for_copy(&way.pages, *gfn));
-            }
-            let watched = inner.last_watched;
-            drop(inner);
-            for (gfn, master) in gfns.iter().zip(masters.drain(..)) {
-                copies.push(master.and_then(|master| way.copy(*gfn, master)));
-            }
-            let mut inner = self.inner.lock();
-            // One of the pages that were watched since could be one of these: written, and then watched anew.
-            if inner.last_watched == watched {
-                for (gfn, copy) in gfns.iter().zip(copies.drain(..)) {
-                    counts.note(inner.replicate(way, *gfn, copy));
-                }
-                return;
-            }
-            drop(inner);
-            copies.drain(..).flatten().for_each(|(_, copy)| frames().free(copy));
+        for gfn in gfns {
+            masters.push(inner.pmap.master_for_copy(&way.pages, *gfn));
         }
-        // Somebody else was at it all the time, perhaps with one of these pages. They will be hot again.
-        gfns.iter().for_each(|_| counts.note(Err(PlacementReason::Raced)));
-    }
-
-    /// The lock, when no hart can write unseen what is watched. `None` if others watch pages all the time.
-    fn lock_watched(&self) -> Option<MutexGuard<'_, Inner>> {
-        let inner = self.inner.lock();
-        if self.tlb.all_passed(inner.last_watched) {
-            return Some(inner);
-        }
-        let watched = inner.last_watched;
         drop(inner);
-        self.finish(PendingShootdown::new(self.tlb.retire(), DyingList::new()));
-        let inner = self.inner.lock();
-        (inner.last_watched == watched || self.tlb.all_passed(inner.last_watched)).then_some(inner)
+        for (gfn, master) in gfns.iter().zip(masters.drain(..)) {
+            copies.push(master.and_then(|master| way.copy(*gfn, master)));
+        }
+        let mut inner = self.inner.lock();
+        // One of the pages that were watched since could be one of these: written, and then watched anew.
+        if inner.last_watched == watched {
+            for (gfn, copy) in gfns.iter().zip(copies.drain(..)) {
+                counts.note(inner.replicate(way, *gfn, copy));
+            }
+            return true;
+        }
+        drop(inner);
+        copies.drain(..).flatten().for_each(|(_, copy)| frames().free(copy));
+        false
     }
 
     /// The pages of a block go different ways from now on.
@@ -275,15 +327,6 @@ impl GuestRam {
     pub fn node_of(&self, gfn: Gfn) -> Option<NodeId> {
         let page = self.inner.lock().pmap.lookup(&DirectMemory, gfn).ok()?.state.mfn()?;
         frames().map().node_of(page)
-    }
-
-    /// Interrupts who has not passed, without waiting.
-    pub(super) fn call_out(&self, pending: &PendingShootdown) {
-        for cpu in pending.targets(&self.tlb).iter() {
-            if let Some(hart) = crate::hart::all().get(cpu.index()) {
-                hart.kick();
-            }
-        }
     }
 }
 

@@ -2,8 +2,8 @@
 //! own by the first write.
 //!
 //! A page is mapped in two steps: [`GuestRam::share`] changes pmap and leaves, under the disk's lock; then, without it,
-//! [`GuestRam::settle_shares`] waits for the shootdown, once for all pages of a request. Only then may the guest hear that its
-//! request is done.
+//! [`GuestRam::settle_shares`] begins the shootdown, once for all pages of a request. Only when that has ended may the guest hear that
+//! its request is done.
 
 use super::{Access, GuestRam, Inner, Touch};
 use crate::machine::memory::{DirectMemory, frames, nearest};
@@ -15,6 +15,7 @@ use frames::{DyingList, FrameError, PendingShootdown, Pool};
 use pmap::{LeafChange, Mapping, PageState, PmapError, Refused, Rights, Swap};
 use rv_pte::PteFlags;
 use spin::MutexGuard;
+use tlb::TlbGeneration;
 
 /// What happened to a VM's shared pages.
 #[derive(Debug, Default)]
@@ -35,8 +36,8 @@ pub(super) struct Counters {
 pub(super) enum Found {
     /// This machine page, and how many follow.
     Run(Mfn, u64),
-    /// It was shared and is not any more, but some vCPU may not know: finish this, then look again.
-    Broken(PendingShootdown),
+    /// It was shared and is not any more, but some vCPU may not know until all have passed this generation: look again then.
+    Waits(TlbGeneration),
     /// The machine has none left.
     NoMemory,
     /// The guest has no such memory.
@@ -92,23 +93,25 @@ impl GuestRam {
         }
     }
 
-    /// Waits until no vCPU can see what shared pages have replaced.
+    /// Calls vCPUs away from what shared pages have replaced.
     #[inline(always)]
     pub(super) fn settle_shares(&self) {
         let mut inner = self.inner.lock();
         // Even if another request has freed the list: its shootdown may not have covered this one's leaves.
         let token = self.tlb.retire();
         // The usual case of a guest with one vCPU: nobody else is in the VM.
-        if !inner.replaced.free_if_passed(&token, &self.tlb, frames(), &DirectMemory) {
-            let dying = core::mem::take(&mut inner.replaced);
-            self.settle_slowly(inner, PendingShootdown::new(token, dying));
+        if inner.replaced.free_if_passed(&token, &self.tlb, frames(), &DirectMemory) {
+            return;
         }
+        inner.unsettled = token.generation();
+        let dying = core::mem::take(&mut inner.replaced);
+        drop(inner);
+        self.settle_later(PendingShootdown::new(token, dying));
     }
 
     #[inline(never)]
-    fn settle_slowly(&self, inner: MutexGuard<'_, Inner>, pending: PendingShootdown) {
-        drop(inner);
-        self.finish(pending);
+    fn settle_later(&self, pending: PendingShootdown) {
+        self.defer(pending);
     }
 
     /// Pages mapped instead of copied so far, and pages that became its own again by a write.
@@ -146,8 +149,7 @@ impl GuestRam {
             // It is on its way, and can be written when it is there. Whoever moves it does bounded work; a block is
             // moved on by whoever waits for it.
             drop(inner);
-            self.help_block_move(gfn);
-            return Touch::Mapped;
+            return self.help_block_move(gfn);
         }
         match self.make_writable(&mut inner, pool, gfn) {
             Break::Writable(mapping) if mapping.size == PageSize::Large => self.strengthen(inner, pool, &mapping, node),
@@ -157,12 +159,8 @@ impl GuestRam {
                 inner.exchange_leaves(pool, gfn, page, PteFlags::RWX, Some(node));
                 Touch::Repeated
             }
-            Break::Pending(pending) => {
-                drop(inner);
-                self.finish(pending);
-                // The write faults again, and finds the page ready.
-                Touch::Mapped
-            }
+            // The write faults again then, and finds the page ready.
+            Break::Waits(generation) => Touch::Waits(generation),
             Break::NoMemory => Touch::OutOfMemory,
         }
     }
@@ -186,16 +184,15 @@ impl GuestRam {
                 self.placing.note_collapse(mapping.state.mfn());
                 true
             }
-            _ if !self.tlb.all_passed(inner.last_replaced) => {
-                return Break::Pending(PendingShootdown::new(self.tlb.retire(), dying));
-            }
+            _ if !self.tlb.all_passed(inner.last_replaced) => return Break::Waits(inner.last_replaced),
             _ => false,
         };
         if is_replaced {
             let token = self.tlb.retire();
             inner.last_replaced = token.generation();
             if !dying.free_if_passed(&token, &self.tlb, frames(), &DirectMemory) {
-                return Break::Pending(PendingShootdown::new(token, dying));
+                self.defer(PendingShootdown::new(token, dying));
+                return Break::Waits(inner.last_replaced);
             }
         }
         // `false` if it is writable already.
@@ -222,7 +219,7 @@ impl GuestRam {
                     Some(page) => Found::Run(page, 1),
                     None => Found::Nothing,
                 },
-                Break::Pending(pending) => Found::Broken(pending),
+                Break::Waits(generation) => Found::Waits(generation),
                 Break::NoMemory => Found::NoMemory,
             };
         }
@@ -238,8 +235,8 @@ impl GuestRam {
 enum Break {
     /// It is in this one.
     Writable(Mapping),
-    /// Finish this, then ask again.
-    Pending(PendingShootdown),
+    /// When no hart is behind this generation: ask again then.
+    Waits(TlbGeneration),
     /// No page for a copy.
     NoMemory,
 }

@@ -3,11 +3,12 @@
 use super::Traffic;
 use crate::machine::disks::{self, View};
 use addr::GuestPhysAddr;
+use alloc::vec::Vec;
 use device::GuestMemory;
 use storage::{Kind, Outcome as StorageOutcome, Request, Segments};
 use virtio::{
     GuestSegment,
-    block::{BlockBackend, BlockKind, BlockRequest, BlockStatus, BlockTag, Outcome},
+    block::{BlockBackend, BlockKind, BlockRequest, BlockStatus, BlockTag, Outcome, QUEUE_SIZE},
 };
 
 /// The host's side of a virtio-blk device.
@@ -19,6 +20,8 @@ pub struct DiskPort {
     traffic: Traffic,
     /// The disk has requests that can go on, of this VM or of others.
     is_pump_due: bool,
+    /// Requests that have ended, of which the guest hears when no vCPU sees its memory as it was before.
+    late: Vec<(BlockTag, BlockStatus)>,
 }
 
 impl DiskPort {
@@ -30,7 +33,15 @@ impl DiskPort {
             *place = byte;
         }
         let (sectors, is_read_only) = (view.sectors(), view.is_read_only());
-        Self { view, sectors, is_read_only, serial, traffic: Traffic::default(), is_pump_due: false }
+        Self {
+            view,
+            sectors,
+            is_read_only,
+            serial,
+            traffic: Traffic::default(),
+            is_pump_due: false,
+            late: Vec::with_capacity(usize::from(QUEUE_SIZE)),
+        }
     }
 
     /// What went through.
@@ -51,11 +62,37 @@ impl DiskPort {
         core::mem::take(&mut self.is_pump_due).then(|| self.view.due())
     }
 
-    /// What a request that could not be finished at once has come to, for the guest.
+    /// What a request that could not be finished at once has come to, for the guest. `None` if it hears of it later.
     #[must_use]
-    pub fn end_status(&self, status: storage::Status) -> BlockStatus {
+    pub fn end_status(
+        &mut self,
+        tag: BlockTag,
+        status: storage::Status,
+        memory: &dyn GuestMemory,
+    ) -> Option<BlockStatus> {
         self.view.note(status);
-        disks::block_status(status)
+        let status = disks::block_status(status);
+        self.tell_now(tag, status, memory).then_some(status)
+    }
+
+    /// May the guest hear of this request now? If not, it is kept: there are no more than the queue has places.
+    fn tell_now(&mut self, tag: BlockTag, status: BlockStatus, memory: &dyn GuestMemory) -> bool {
+        let is_settled = memory.is_settled();
+        if !is_settled {
+            self.late.push((tag, status));
+        }
+        is_settled
+    }
+
+    /// Is there anything that the guest has not heard of?
+    #[must_use]
+    pub fn is_late(&self) -> bool {
+        !self.late.is_empty()
+    }
+
+    /// The next request that the guest is to hear of now.
+    pub fn next_late(&mut self) -> Option<(BlockTag, BlockStatus)> {
+        self.late.pop()
     }
 }
 
@@ -102,12 +139,16 @@ impl BlockBackend for DiskPort {
         let (outcome, is_pump_due) = self.view.submit(tag, wanted, memory);
         self.is_pump_due |= is_pump_due;
         match outcome {
-            StorageOutcome::Done(status) => Outcome::Done(disks::block_status(status)),
+            StorageOutcome::Done(status) => {
+                let status = disks::block_status(status);
+                if self.tell_now(tag, status, memory) { Outcome::Done(status) } else { Outcome::Pending }
+            }
             StorageOutcome::Pending => Outcome::Pending,
         }
     }
 
     fn cancel_all(&mut self) {
+        self.late.clear();
         self.is_pump_due |= self.view.cancel();
     }
 }

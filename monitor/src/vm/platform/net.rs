@@ -106,24 +106,14 @@ impl NetSlot {
         self.device.lock()
     }
 
-    /// After each access of the guest, with the device unlocked: delivers what it has sent, and what waits for it;
-    /// goes on with what it could not send at once.
-    pub fn after_access(&self, vm: &Vm) {
-        loop {
-            if self.is_stalled.load(Ordering::SeqCst) && self.is_stalled.swap(false, Ordering::SeqCst) {
-                self.port.set_ready();
-            }
-            self.port.network().deliver();
-            let mut device = self.device.lock();
-            if !device.has_backlog() {
-                return;
-            }
-            let outcome = device.poll(&VmEnv::new(vm));
-            drop(device);
-            if vm.note_fault(outcome).is_none() {
-                return;
-            }
+    /// After each access of the guest, with the device unlocked: delivers what it has sent, and what waits for it. `true` if there
+    /// is more that it could not send at once.
+    pub fn after_access(&self) -> bool {
+        if self.is_stalled.load(Ordering::SeqCst) && self.is_stalled.swap(false, Ordering::SeqCst) {
+            self.port.set_ready();
         }
+        self.port.network().deliver();
+        self.device.lock().has_backlog()
     }
 
     /// Gives waiting frames to the guest; `true` if there may be more that it could take.

@@ -10,10 +10,10 @@ use crate::{machine::entropy, vm::Vm};
 use ::platform::map;
 use alloc::{sync::Weak, vec::Vec};
 use control::{ControlError, VmSpec};
-use device::{Device as _, Env, GuestFault, Width};
-use spin::Mutex;
+use device::{Device, Env, GuestFault, GuestMemory as _, Width};
+use spin::{Mutex, MutexGuard};
 use virtio::{
-    Trigger, VirtioMmio, VirtioModel,
+    Trigger, VirtioMmio,
     balloon::Balloon,
     block::{Block, BlockTag},
     console::{Console, PortConfig},
@@ -87,44 +87,87 @@ impl Slot {
         each!(self, device => device.lock().read(offset, width, env))
     }
 
-    /// The guest writes a register. The device's lock is free again for what follows from it.
+    /// The guest writes a register. The device's lock is free again for what follows from it. `true` if the guest has asked for more
+    /// than is done at once: then [`Slot::go_on`] is to be called.
     ///
     /// # Errors
     /// As [`device::Device::write`].
     #[inline]
-    pub fn write(&self, vm: &Vm, offset: u64, width: Width, value: u64, env: &dyn Env) -> Result<(), GuestFault> {
+    pub fn write(&self, vm: &Vm, offset: u64, width: Width, value: u64, env: &dyn Env) -> Result<bool, GuestFault> {
+        let write = |device: &mut dyn Device| device.write(offset, width, value, env);
         match self {
             Self::Block(device) => {
                 let mut device = device.lock();
-                write_and_finish(&mut device, offset, width, value, env)?;
-                let due = device.model_mut().backend_mut().take_pump_due();
-                drop(device);
-                due.into_iter().for_each(crate::machine::disks::Due::run);
+                device.write(offset, width, value, env)?;
+                Ok(after_block(device, vm))
             }
             Self::Net(net) => {
-                // What it cannot do at once goes on between deliveries.
-                net.lock().write(offset, width, value, env)?;
-                net.after_access(vm);
+                write(&mut *net.lock())?;
+                Ok(net.after_access())
             }
             Self::Console(device) => {
-                write_and_finish(&mut device.lock(), offset, width, value, env)?;
+                let mut device = device.lock();
+                write(&mut *device)?;
                 crate::machine::duties::wake_control();
+                Ok(device.has_backlog())
             }
-            Self::Rng(device) => write_and_finish(&mut device.lock(), offset, width, value, env)?,
-            Self::Balloon(device) => write_and_finish(&mut device.lock(), offset, width, value, env)?,
+            Self::Rng(device) => {
+                let mut device = device.lock();
+                write(&mut *device)?;
+                Ok(device.has_backlog())
+            }
+            Self::Balloon(device) => {
+                let mut device = device.lock();
+                write(&mut *device)?;
+                Ok(device.has_backlog())
+            }
         }
-        Ok(())
+    }
+
+    /// Does some more of what the guest has asked for; `true` if there is still more.
+    ///
+    /// # Errors
+    /// As [`device::Device::write`].
+    #[cold]
+    pub fn go_on(&self, vm: &Vm, env: &dyn Env) -> Result<bool, GuestFault> {
+        let has_more = each!(self, device => {
+            let mut device = device.lock();
+            device.poll(env)?;
+            device.has_backlog()
+        });
+        match self {
+            Self::Block(device) => Ok(after_block(device.lock(), vm)),
+            Self::Net(net) => Ok(net.after_access()),
+            Self::Console(_) | Self::Rng(_) | Self::Balloon(_) => Ok(has_more),
+        }
     }
 
     /// A request that could not be finished at once has ended.
     pub fn complete_block(&self, vm: &Vm, tag: BlockTag, status: storage::Status) {
         if let Self::Block(device) = self {
             let mut device = device.lock();
-            let status = device.model_mut().backend_mut().end_status(status);
+            let Some(status) = device.model_mut().backend_mut().end_status(tag, status, vm.memory()) else {
+                drop(device);
+                return vm.note_late_requests();
+            };
             let outcome = device.complete(tag, status, &VmEnv::new(vm));
             drop(device);
             vm.note_fault(outcome);
         }
+    }
+
+    /// The guest hears of requests that had ended before all vCPUs saw what they read. `true` while there are more.
+    pub fn complete_late(&self, vm: &Vm) -> bool {
+        let Self::Block(device) = self else { return false };
+        let mut device = device.lock();
+        // One that came meanwhile may wait for another shootdown.
+        while vm.memory().is_settled()
+            && let Some((tag, status)) = device.model_mut().backend_mut().next_late()
+        {
+            let outcome = device.complete(tag, status, &VmEnv::new(vm));
+            vm.note_fault(outcome);
+        }
+        device.model().backend().is_late()
     }
 
     /// Machine pages of modified disk blocks.
@@ -163,20 +206,18 @@ impl Slot {
     }
 }
 
-/// A write; a spent budget goes on here, in the time of the vCPU that asked.
+/// What follows from an access to a disk, once it is unlocked; `true` if the guest has asked for more than was done.
 #[inline]
-fn write_and_finish<M: VirtioModel>(
-    device: &mut VirtioMmio<M>,
-    offset: u64,
-    width: Width,
-    value: u64,
-    env: &dyn Env,
-) -> Result<(), GuestFault> {
-    device.write(offset, width, value, env)?;
-    while device.has_backlog() {
-        device.poll(env)?;
+fn after_block(mut device: MutexGuard<'_, VirtioMmio<Block<DiskPort>>>, vm: &Vm) -> bool {
+    let has_more = device.has_backlog();
+    let backend = device.model_mut().backend_mut();
+    let (due, is_late) = (backend.take_pump_due(), backend.is_late());
+    drop(device);
+    if is_late {
+        vm.note_late_requests();
     }
-    Ok(())
+    due.into_iter().for_each(crate::machine::disks::Due::run);
+    has_more
 }
 
 /// The devices of a description, in the order of their slots: disks, networks, console, entropy, balloon.

@@ -1,0 +1,50 @@
+//! Frames that waited for a shootdown become free, though nobody asks for them: a look of the control hart while some wait.
+
+use super::capabilities;
+use crate::vm::registry;
+use core::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
+use rv::csr;
+
+/// Looks per second while something waits. Who needs memory does not wait for them.
+const LOOKS_HZ: u64 = 100;
+
+static IS_WAITING: AtomicBool = AtomicBool::new(false);
+static NEXT_LOOK: AtomicU64 = AtomicU64::new(u64::MAX);
+
+/// Some VM has frames that wait. The control hart is not woken for it: it looks when it comes by.
+pub fn note() {
+    IS_WAITING.store(true, Relaxed);
+}
+
+/// When to look next.
+#[must_use]
+pub fn next_look() -> u64 {
+    if IS_WAITING.load(Relaxed) { NEXT_LOOK.load(Relaxed) } else { u64::MAX }
+}
+
+/// One look, if it is due.
+pub fn step() {
+    if !IS_WAITING.load(Relaxed) {
+        return;
+    }
+    let now = csr::time::read();
+    let next = NEXT_LOOK.load(Relaxed);
+    if next != u64::MAX && now < next {
+        return;
+    }
+    // Who begins to wait from here on says so again.
+    IS_WAITING.store(false, Relaxed);
+    let are_copies_left = super::shortage::step();
+    let registry = registry::lock();
+    let lives = registry.records().filter_map(|record| record.life.as_ref());
+    let mut waits = are_copies_left;
+    for vm in lives {
+        waits |= vm.memory().free_deferred();
+        vm.tell_late_requests();
+        waits |= vm.is_running() && vm.platform().has_backlog() && vm.serve_backlog();
+    }
+    if waits {
+        note();
+    }
+    NEXT_LOOK.store(now + capabilities().timebase_hz / LOOKS_HZ, Relaxed);
+}
