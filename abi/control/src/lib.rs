@@ -45,6 +45,7 @@ mod message;
 mod name;
 mod spec;
 mod stats;
+mod stretch;
 mod vm;
 mod volume;
 
@@ -77,6 +78,7 @@ pub use stats::{
     DiskStats, HartStats, MachineStats, MonitorMemory, MonitorMemoryKind, NodeStats, PAGE_MAP_PART, PageKind,
     PlacementStats, SampleStats, VcpuState, VcpuStats, VmStats,
 };
+pub use stretch::{STRETCH_CLASSES, STRETCH_LIMITS_US, StretchPlace, Stretches};
 pub use vm::{StopReason, VmMemory, VmState, VmSummary};
 pub use volume::{StoreInfo, VolumeInfo};
 

@@ -7,6 +7,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::exit::ExitCounts;
 use crate::name::Name;
+use crate::stretch::Stretches;
 use crate::vm::VmMemory;
 
 /// Counters of the machine.
@@ -45,6 +46,8 @@ pub struct HartStats {
     pub running: Option<(VmId, VcpuIndex)>,
     /// Exits by cause.
     pub exits: ExitCounts,
+    /// How long it stays in the monitor at a time.
+    pub stretches: Stretches,
 }
 
 /// Memory of one node.

@@ -486,3 +486,42 @@ fn copies_and_overwrites_count_as_clean() {
     let page = page.overwritten(4095).expect_err("not all of it");
     assert!(page.overwritten(4096).is_ok());
 }
+
+/// What waits for several shootdowns waits for the last of them, and comes back whole.
+#[test]
+fn pending_shootdowns_can_be_joined() {
+    let (memory, frames) = small_machine(&[2]);
+    let tracker = ShootdownTracker::new(1);
+    let cpu = addr::CpuIndex(0);
+    let shared = frames.alloc(NodeId(0), 0, PageUse::Shared).unwrap().settle();
+    frames.attach_shared(&memory, shared, owner(200)).unwrap();
+    let mut next = 0;
+    let mut pending = |pages: u64| {
+        let mut dying = DyingList::new();
+        for _ in 0..pages {
+            let page = frames.alloc(NodeId(0), 0, private(next)).unwrap().settle();
+            frames.drop_mapping(&mut dying, page, 0, owner(next)).unwrap();
+            next += 1;
+        }
+        dying
+    };
+    let seen = tracker.enter(cpu);
+    tracker.passed(cpu, seen);
+    let first = PendingShootdown::new(tracker.retire(), pending(0));
+    let second = PendingShootdown::new(tracker.retire(), pending(3));
+    let passed = tracker.current();
+    let third = PendingShootdown::new(tracker.retire(), pending(2));
+    let mut references = DyingList::new();
+    assert_eq!(frames.drop_mapping(&mut references, shared, 0, owner(200)), Ok(false));
+    let fourth = PendingShootdown::new(tracker.retire(), references);
+    assert!(first.is_empty() && !fourth.is_empty());
+    let all = [second, third, fourth].into_iter().fold(first, |all, later| all.joined(later, &frames));
+    assert_eq!((all.pages(), all.generation()), (5, tracker.current()));
+    tracker.passed(cpu, passed);
+    let all = all.redeem(&tracker).expect_err("the hart has not passed the last one");
+    tracker.leave(cpu);
+    assert_eq!(all.redeem(&tracker).unwrap().free_all(&frames, &memory), 5);
+    assert_eq!(frames.release_hold(shared), Ok(true), "its reference ended, too");
+    assert_eq!(frames.pages_in(NodeId(0), PageState::Dying), 0);
+    assert_counts_agree(&frames);
+}

@@ -149,6 +149,7 @@ fn hart_stats(hart: &hart::Hart, now: u64) -> HartStats {
         queued: counters.queued.load(Ordering::Relaxed),
         running: (running != u32::MAX).then_some((VmId(running as u16), VcpuIndex((running >> 16) as u16))),
         exits: exits_on(hart),
+        stretches: counters.stretches.read(),
     }
 }
 

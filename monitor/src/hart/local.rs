@@ -1,6 +1,9 @@
 //! The half of a hart that only the hart itself touches.
 
-use super::{Hart, Message};
+use super::{
+    Hart, Message,
+    stretch::{self, Stretch},
+};
 use crate::{
     machine::{Capabilities, locality::Job, node_box::NodeBox},
     vcpu::{RunState, Vcpu, file},
@@ -39,6 +42,8 @@ pub struct HartLocal {
 pub struct HartTools {
     /// VMIDs of this hart.
     pub vmids: HartVmids,
+    /// The hart's stay in the monitor.
+    pub stretch: Stretch,
     files_used: u64,
     files: u16,
     timer_armed: u64,
@@ -93,6 +98,7 @@ impl HartLocal {
             leaving: Vec::new(),
             tools: HartTools {
                 vmids: HartVmids::new(capabilities.vmid_bits),
+                stretch: Stretch::new(csr::time::read(), capabilities.timebase_hz),
                 files_used: 0,
                 files: capabilities.guest_files,
                 timer_armed: 0,
@@ -143,6 +149,9 @@ impl HartLocal {
     /// Goes on with the jobs, each as far as it comes.
     pub(super) fn step_jobs(&mut self) {
         let unfinished = |job: Job| job.step();
+        if !self.jobs.is_empty() {
+            self.tools.stretch.note(stretch::PLACEMENT);
+        }
         self.jobs = core::mem::take(&mut self.jobs).into_iter().filter_map(unfinished).collect();
     }
 
@@ -184,6 +193,9 @@ impl HartLocal {
     /// Lets those go that can.
     pub(super) fn let_go(&mut self, hart: &Hart) {
         let mut next = 0;
+        if !self.leaving.is_empty() {
+            self.tools.stretch.note(stretch::MOVE);
+        }
         while let Some((entity, to)) = self.leaving.get(next).copied() {
             let at = self.position(entity);
             if at.is_some_and(|at| self.vcpus[at].is_file_in_use()) {

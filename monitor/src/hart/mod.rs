@@ -9,6 +9,7 @@ mod local;
 mod mailbox;
 mod run;
 mod stopwatch;
+pub mod stretch;
 
 pub use local::{HartLocal, HartTools};
 pub use mailbox::Message;
@@ -28,6 +29,8 @@ pub struct HartCounters {
     pub guest: Stopwatch,
     /// Time waiting for work.
     pub idle: Stopwatch,
+    /// How long it stays in the monitor at a time.
+    pub stretches: stretch::StretchCounters,
     /// Ticks at which the hart came up.
     pub online_at: AtomicU64,
     /// Switches from one vCPU to another.

@@ -3,7 +3,7 @@
 //! This is where Disco's run queues are and where Cellular Disco's gang scheduler will live. The queue's policy is
 //! the crate `sched`; this file only carries out its decisions.
 
-use super::{Hart, HartLocal, Message, balance};
+use super::{Hart, HartLocal, Message, balance, stretch};
 use crate::vcpu::{Next, RunState, shared::HsmState};
 use core::sync::atomic::Ordering;
 use rv::{csr, fence, fields::interrupt};
@@ -60,6 +60,7 @@ fn attend(hart: &Hart, local: &mut HartLocal) {
         }
     }
     if hart.is_control() {
+        local.tools.stretch.note(stretch::DUTIES);
         crate::machine::duties::step();
     }
 }
@@ -215,12 +216,15 @@ fn idle(hart: &Hart, local: &mut HartLocal, waiting: Waiting) {
     let begin = csr::time::read();
     hart.counters.idle.start(begin);
     let pull_at = balance::pull(hart, begin);
+    local.tools.stretch.end(begin, &hart.counters.stretches);
+    local.tools.stretch.begin(begin, stretch::ZEROING);
     if !crate::machine::idle_step(hart) {
         local.tools.watch(waiting.files);
         local.tools.arm(waiting.deadline.min(crate::machine::duties::next_tick(hart, false)).min(pull_at));
         if !hart.has_work() {
             fence::wait_for_interrupt();
         }
+        local.tools.stretch.begin(csr::time::read(), stretch::WAKEUP);
     }
     hart.counters.idle.stop(csr::time::read());
 }

@@ -24,8 +24,11 @@ use rv::csr;
 use spin::Mutex;
 use wire::Wire;
 
-/// Steps per second while there is something to do.
+/// Steps per second while there is something to do, at most.
 const STEPS_HZ: u64 = 2_000;
+/// A step is followed by a pause so many times as long: merging takes no more than a tenth of a hart that rests, wherever a step is
+/// dear. (A hart that does not rest is interrupted once in [`PATIENCE_S`].)
+const PAUSES: u64 = 9;
 /// How long a step waits for a moment in which the control hart runs no guest. A guest that never rests is interrupted no
 /// more often.
 const PATIENCE_S: u64 = 1;
@@ -216,7 +219,9 @@ pub fn step() {
     let due = work.policy.next_due().min(work.wire.next_due());
     let is_busy = work.is_under_way() || due <= now;
     UNDER_WAY.store(is_busy, Ordering::Relaxed);
-    plan(if is_busy { now + super::capabilities().timebase_hz / STEPS_HZ } else { due });
+    let end = csr::time::read();
+    let pause = (PAUSES * end.wrapping_sub(now)).max(super::capabilities().timebase_hz / STEPS_HZ);
+    plan(if is_busy { end.saturating_add(pause) } else { due });
 }
 
 impl Work {

@@ -40,7 +40,7 @@ pub fn step() {
     let mut waits = are_copies_left;
     for vm in lives {
         waits |= vm.memory().free_deferred();
-        vm.tell_late_requests();
+        waits |= vm.tell_late_requests();
         waits |= vm.is_running() && vm.platform().has_backlog() && vm.serve_backlog();
     }
     if waits {

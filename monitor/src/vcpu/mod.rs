@@ -308,7 +308,9 @@ impl Vcpu {
     fn enter(&mut self, hart: &Hart, tools: &mut HartTools) -> (u64, u64) {
         let vm = &self.vm;
         let entry = self.tlb.enter(hart.cpu, &mut tools.vmids, vm.tlb());
-        hart.counters.guest.start(csr::time::read());
+        let begin = csr::time::read();
+        tools.stretch.end(begin, &hart.counters.stretches);
+        hart.counters.guest.start(begin);
         write_hgatp(self.root | u64::from(entry.vmid.0) << 44);
         match entry.fence {
             Fence::None => {}
@@ -319,6 +321,7 @@ impl Vcpu {
         let scause = run_guest(&mut self.context);
         self.vm.tlb().leave(hart.cpu);
         let now = csr::time::read();
+        tools.stretch.begin(now, scause);
         let ran = hart.counters.guest.stop(now);
         add(&self.shared.counters.run_ticks, ran);
         (scause, now)

@@ -45,6 +45,8 @@ impl Vcpu {
         self.runnable_since = now;
         self.shared.set_runnable_since(now);
         self.shared.set_in_turn(false);
+        // This hart may be the last one that had to leave the guest.
+        let _ = self.vm.tell_late_requests();
         self.shared.counters.add_sbi_calls(core::mem::take(&mut self.context.fast_exits));
     }
 

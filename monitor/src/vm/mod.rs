@@ -171,15 +171,20 @@ impl Vm {
         self.has_late_requests.store(true, Ordering::SeqCst);
         crate::machine::reclaim::note();
         fence(Ordering::SeqCst);
-        self.tell_late_requests();
+        let _ = self.tell_late_requests();
     }
 
-    /// The guest hears of requests that have ended, if all vCPUs see its memory as it is now. No device may be locked.
+    /// The guest hears of requests that have ended, if all vCPUs see its memory as it is now. No device may be locked. `true` while
+    /// there are some of which it cannot hear yet.
     #[inline]
-    pub fn tell_late_requests(&self) {
-        if self.has_late_requests.load(Ordering::SeqCst) && self.ram.is_settled() {
+    pub fn tell_late_requests(&self) -> bool {
+        if !self.has_late_requests.load(Ordering::SeqCst) {
+            return false;
+        }
+        if self.ram.is_settled() {
             self.tell_late();
         }
+        self.has_late_requests.load(Ordering::SeqCst)
     }
 
     #[cold]
@@ -196,7 +201,7 @@ impl Vm {
         if self.waiting.load(Ordering::SeqCst) != 0 {
             self.wake_waiting();
         }
-        self.tell_late_requests();
+        let _ = self.tell_late_requests();
     }
 
     #[cold]

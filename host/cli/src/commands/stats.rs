@@ -74,6 +74,9 @@ fn hart_table(view: &MachineView) -> Table {
         ">EXITS",
         ">EXITS/s",
         ">SWITCHES",
+        ">99.9% STAY",
+        ">LONGEST",
+        "BY",
         "RUNS",
     ]);
     for hart in &view.harts {
@@ -89,6 +92,9 @@ fn hart_table(view: &MachineView) -> Table {
             units::count(hart.exits_total).into(),
             rate(|load| units::rate(load.exits_per_s)).into(),
             units::count(hart.switches).into(),
+            hart.stretches.p999_us.map_or_else(|| "-".to_owned(), |limit| format!("{limit} us")).into(),
+            format!("{:.0} us", hart.stretches.worst_us).into(),
+            hart.stretches.worst_place.clone().into(),
             runs.unwrap_or_else(|| "-".to_owned()).into(),
         ]);
     }

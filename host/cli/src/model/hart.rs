@@ -1,6 +1,6 @@
 //! Harts.
 
-use control::{HartInfo, HartStats};
+use control::{HartInfo, HartStats, STRETCH_LIMITS_US, Stretches};
 use serde::Serialize;
 
 use super::{ExitsView, Sample, seconds, share};
@@ -32,8 +32,38 @@ pub struct HartView {
     pub exits_total: u64,
     /// Exits by cause.
     pub exits: ExitsView,
+    /// How long it stays in the monitor at a time.
+    pub stretches: StretchView,
     /// What it did between two looks.
     pub load: Option<Load>,
+}
+
+/// How long a hart stays in the monitor at a time, with interrupts off.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct StretchView {
+    /// How many stretches there were.
+    pub total: u64,
+    /// Classes: the most microseconds of each (none for the last), and how many stretches it has.
+    pub classes: Vec<(Option<u32>, u64)>,
+    /// 99.9 % of them took no longer than so many microseconds; `None` if that is beyond the last limit.
+    pub p999_us: Option<u32>,
+    /// The longest, in microseconds.
+    pub worst_us: f64,
+    /// What the hart did in it.
+    pub worst_place: String,
+}
+
+impl StretchView {
+    fn new(stretches: &Stretches, timebase_hz: u64) -> Self {
+        let limits = STRETCH_LIMITS_US.iter().copied().map(Some).chain([None]);
+        Self {
+            total: stretches.total(),
+            classes: limits.zip(stretches.counts).collect(),
+            p999_us: stretches.limit_of(999),
+            worst_us: seconds(stretches.worst_ticks, timebase_hz) * 1e6,
+            worst_place: stretches.worst_place.to_string(),
+        }
+    }
 }
 
 /// A vCPU on a hart.
@@ -90,6 +120,7 @@ impl HartView {
             running,
             exits_total: stats.exits.total(),
             exits: stats.exits.into(),
+            stretches: StretchView::new(&stats.stretches, hz),
             load: earlier.map(|earlier| Load::between(stats, earlier, hz)),
         }
     }

@@ -30,12 +30,16 @@ use placement::{
     BlockFacts, BlockProposal, LOOKS, PageFacts, Proposal, Sample, Samples, Switches, Thresholds, Writes, decide,
     decide_block,
 };
+use rv::csr;
 use sched::Entity;
 
 /// Rounds per second, and ticks of the policy's clock.
 const ROUNDS_HZ: u64 = 4;
 /// Looks at samples per second.
 const LOOKS_HZ: u64 = ROUNDS_HZ * LOOKS as u64;
+/// A look at samples is followed by a pause so many times as long: where looks are dear, the control hart spends no more than a
+/// hundredth of its time on them.
+const PAUSES: u64 = 99;
 /// VMs sampled in a round.
 const SAMPLED_VMS: usize = 4;
 /// How pages are judged here.
@@ -119,8 +123,10 @@ impl Locality {
         self.tell_news(&guests);
         self.end_watches(now);
         if now >= self.sampling.next {
-            self.sampling.next = now + capabilities().timebase_hz / LOOKS_HZ;
             self.look_at_rounds(&guests, counters.filter(|counters| counters.is_on()), now);
+            let end = csr::time::read();
+            let pause = PAUSES.saturating_mul(end.wrapping_sub(now)).max(capabilities().timebase_hz / LOOKS_HZ);
+            self.sampling.next = end.saturating_add(pause);
         }
         let jobs = self.send_jobs(&guests);
         if jobs == 0 && self.watched.is_empty() { LOOKS_HZ } else { BUSY_HZ }

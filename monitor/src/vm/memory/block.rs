@@ -87,7 +87,7 @@ impl GuestRam {
         let target = [to];
         let pool = self.pool(&target);
         let gfn = gfn.large_base();
-        {
+        let token = {
             let mut inner = self.inner.lock();
             let source = inner.own_block(gfn)?;
             if inner.is_moving_block(gfn) || inner.is_copying(gfn) || inner.block_moves(to) >= BLOCK_MOVES {
@@ -102,13 +102,16 @@ impl GuestRam {
                 table.weaken(&DirectMemory, gfn, PAGES_PER_LARGE, PteFlags::RX);
             };
             inner.tables.iter_mut().for_each(weaken);
-            let watched = self.begin_generation();
+            let token = self.tlb.retire();
+            let watched = token.generation();
             inner.last_watched = watched;
             let (tries, last) = frames().map().entry(source).map_or((0, 0), frames::MemMapEntry::history);
             let history = History { tries, last }.tried(tick, thresholds);
             let (taken, copiers, stays) = (0, 0, false);
             inner.moving.push(BlockMove { gfn, source, to, frame, taken, copiers, watched, history, stays });
-        }
+            token
+        };
+        self.call_out_of(token);
         Ok(())
     }
 

@@ -12,7 +12,7 @@ use crate::machine::{
 };
 use core::sync::atomic::Ordering;
 use frames::{DyingList, FreeableList, PendingShootdown};
-use tlb::TlbGeneration;
+use tlb::{ShootdownToken, TlbGeneration};
 
 /// Blocks and references that one step frees.
 const FREED: usize = 256;
@@ -73,9 +73,14 @@ impl GuestRam {
     }
 
     /// A new generation begins: leaves were removed or weakened, by which nothing is to be freed. Interrupts who has not passed it,
-    /// and returns it.
+    /// and returns it. The memory is not locked.
     pub(super) fn begin_generation(&self) -> TlbGeneration {
-        let pending = PendingShootdown::new(self.tlb.retire(), DyingList::new());
+        self.call_out_of(self.tlb.retire())
+    }
+
+    /// The same for a generation that has begun while the memory was locked.
+    pub(super) fn call_out_of(&self, token: ShootdownToken) -> TlbGeneration {
+        let pending = PendingShootdown::new(token, DyingList::new());
         self.call_out(&pending);
         pending.generation()
     }

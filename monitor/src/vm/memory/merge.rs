@@ -200,6 +200,7 @@ impl GuestRam {
             }
             _ => false,
         });
+        drop(inner);
         if is_weakened { self.begin_generation() } else { TlbGeneration::NONE }
     }
 
@@ -222,8 +223,10 @@ impl GuestRam {
                 inner.exchange_leaves(&pool, pair.to, pair.own, PteFlags::RX, None);
             }
         }
-        inner.last_watched = self.begin_generation();
-        inner.last_watched
+        let token = self.tlb.retire();
+        inner.last_watched = token.generation();
+        drop(inner);
+        self.call_out_of(token)
     }
 
     /// Maps the copy's guest pages to the original's machine pages, which do not change any more, where they still are equal;
@@ -337,8 +340,10 @@ impl GuestRam {
                 watched.push((*gfn, page));
             }
         }
-        inner.last_watched = self.begin_generation();
-        ZeroPages { watched, since: inner.last_watched }
+        let token = self.tlb.retire();
+        inner.last_watched = token.generation();
+        drop(inner);
+        ZeroPages { watched, since: self.call_out_of(token) }
     }
 
     /// Those that were watched and still are nothing but zeroes go back, one by one; returns how many. `None` while some hart may
@@ -378,8 +383,11 @@ impl GuestRam {
         for table in &mut inner.tables {
             table.weaken(&DirectMemory, first, PAGES_PER_LARGE, PteFlags::RX);
         }
-        inner.last_watched = self.begin_generation();
-        Some(Watched { page, writes: inner.watched_writes, since: inner.last_watched })
+        let token = self.tlb.retire();
+        inner.last_watched = token.generation();
+        let writes = inner.watched_writes;
+        drop(inner);
+        Some(Watched { page, writes, since: self.call_out_of(token) })
     }
 
     /// Would a write to the block be seen by now?

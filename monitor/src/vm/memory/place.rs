@@ -171,7 +171,10 @@ impl GuestRam {
         let mut inner = self.inner.lock();
         gfns.retain(|gfn| inner.watch(&pool, *gfn).is_ok());
         self.placing.watched.fetch_add(gfns.len() as u64, Relaxed);
-        inner.last_watched = self.begin_generation();
+        let token = self.tlb.retire();
+        inner.last_watched = token.generation();
+        drop(inner);
+        self.call_out_of(token);
     }
 
     /// Begins to move these pages to `to`: nobody writes them from soon on.
@@ -188,8 +191,10 @@ impl GuestRam {
             }
         }
         inner.held.extend_from_slice(&moved);
-        let watched = self.begin_generation();
-        inner.last_watched = watched;
+        let token = self.tlb.retire();
+        inner.last_watched = token.generation();
+        drop(inner);
+        let watched = self.call_out_of(token);
         Migration { moved, to, counts, stage: Stage::Watched(watched) }
     }
 

@@ -1,0 +1,96 @@
+//! How long the hart stays in the monitor at a time, with interrupts off: from a guest's exit, or the end of a sleep, to the next
+//! entry or sleep. Each hart writes its own histogram.
+
+use control::{STRETCH_CLASSES, STRETCH_LIMITS_US, StretchPlace, Stretches};
+use core::sync::atomic::{AtomicU64, Ordering::Relaxed};
+
+/// A hart's histogram, written by itself only.
+#[derive(Debug, Default)]
+pub struct StretchCounters {
+    counts: [AtomicU64; STRETCH_CLASSES],
+    /// Ticks of the longest stretch, and what was done in it.
+    worst: AtomicU64,
+    worst_place: AtomicU64,
+}
+
+/// What was done in a stretch, as a number: `scause` for exits, else one of these.
+type Place = u64;
+
+pub const DUTIES: Place = 0x100;
+pub const PLACEMENT: Place = 0x101;
+pub const MOVE: Place = 0x102;
+pub const ZEROING: Place = 0x103;
+pub const WAKEUP: Place = 0x104;
+
+/// The stretch under way.
+#[derive(Debug)]
+pub struct Stretch {
+    since: u64,
+    place: Place,
+    /// Ticks of the shortest class: most stretches are of that.
+    short: u64,
+    timebase_hz: u64,
+}
+
+impl Stretch {
+    /// Begins at `now`.
+    pub const fn new(now: u64, timebase_hz: u64) -> Self {
+        let short = timebase_hz * STRETCH_LIMITS_US[0] as u64 / 1_000_000;
+        Self { since: now, place: WAKEUP, short, timebase_hz }
+    }
+
+    /// The hart is in the monitor from `now` on, because of `place`.
+    #[inline(always)]
+    pub const fn begin(&mut self, now: u64, place: Place) {
+        (self.since, self.place) = (now, place);
+    }
+
+    /// It does this, too, which may take long.
+    pub const fn note(&mut self, place: Place) {
+        self.place = place;
+    }
+
+    /// The hart leaves the monitor.
+    #[inline(always)]
+    pub fn end(&self, now: u64, counters: &StretchCounters) {
+        let ticks = now.wrapping_sub(self.since);
+        if ticks <= self.short {
+            super::add(&counters.counts[0], 1);
+        } else {
+            self.end_long(ticks, counters);
+        }
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn end_long(&self, ticks: u64, counters: &StretchCounters) {
+        let us = u128::from(ticks) * 1_000_000 / u128::from(self.timebase_hz);
+        let class = STRETCH_LIMITS_US.iter().position(|limit| us <= u128::from(*limit));
+        if let Some(count) = counters.counts.get(class.unwrap_or(STRETCH_LIMITS_US.len())) {
+            super::add(count, 1);
+        }
+        if ticks > counters.worst.load(Relaxed) {
+            counters.worst.store(ticks, Relaxed);
+            counters.worst_place.store(self.place, Relaxed);
+        }
+    }
+}
+
+impl StretchCounters {
+    /// For clients.
+    #[must_use]
+    pub fn read(&self) -> Stretches {
+        let counts = core::array::from_fn(|class| self.counts[class].load(Relaxed));
+        let worst_place = match self.worst_place.load(Relaxed) {
+            _ if self.worst.load(Relaxed) == 0 => StretchPlace::None,
+            DUTIES => StretchPlace::Duties,
+            PLACEMENT => StretchPlace::Placement,
+            MOVE => StretchPlace::Move,
+            ZEROING => StretchPlace::Zeroing,
+            WAKEUP => StretchPlace::Wakeup,
+            scause if scause >> 63 != 0 => StretchPlace::Interrupt(scause as u8),
+            scause => StretchPlace::Exception(scause as u8),
+        };
+        Stretches { counts, worst_ticks: self.worst.load(Relaxed), worst_place }
+    }
+}
