@@ -158,6 +158,14 @@ pub fn kick(vcpu: &SharedVcpu) {
     }
 }
 
+/// Ticks of a stay in the monitor, on the average of all that there were on `harts`.
+#[must_use]
+pub fn mean_stretch(harts: &[&Hart]) -> u64 {
+    let sums = harts.iter().map(|hart| hart.counters.stretches.sums());
+    let (ticks, count) = sums.fold((0_u64, 0_u64), |sum, of| (sum.0.wrapping_add(of.0), sum.1.wrapping_add(of.1)));
+    ticks.checked_div(count).unwrap_or(0)
+}
+
 /// The hart that executes this, once its loop runs.
 #[must_use]
 pub fn current() -> Option<CpuIndex> {

@@ -8,6 +8,8 @@ use core::sync::atomic::{AtomicU64, Ordering::Relaxed};
 #[derive(Debug, Default)]
 pub struct StretchCounters {
     counts: [AtomicU64; STRETCH_CLASSES],
+    /// Ticks of all.
+    ticks: AtomicU64,
     /// Ticks of the longest stretch, and what was done in it.
     worst: AtomicU64,
     worst_place: AtomicU64,
@@ -54,6 +56,7 @@ impl Stretch {
     #[inline(always)]
     pub fn end(&self, now: u64, counters: &StretchCounters) {
         let ticks = now.wrapping_sub(self.since);
+        super::add(&counters.ticks, ticks);
         if ticks <= self.short {
             super::add(&counters.counts[0], 1);
         } else {
@@ -77,6 +80,13 @@ impl Stretch {
 }
 
 impl StretchCounters {
+    /// Ticks of all stretches, and how many there were.
+    #[must_use]
+    pub fn sums(&self) -> (u64, u64) {
+        let count = self.counts.iter().fold(0, |sum: u64, count| sum.wrapping_add(count.load(Relaxed)));
+        (self.ticks.load(Relaxed), count)
+    }
+
     /// For clients.
     #[must_use]
     pub fn read(&self) -> Stretches {

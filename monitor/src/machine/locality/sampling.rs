@@ -14,6 +14,7 @@ use super::{
     stays, told,
 };
 use crate::{
+    hart,
     machine::{capabilities, description, memory},
     trace,
     vm::{
@@ -37,8 +38,8 @@ use sched::Entity;
 const ROUNDS_HZ: u64 = 4;
 /// Looks at samples per second.
 const LOOKS_HZ: u64 = ROUNDS_HZ * LOOKS as u64;
-/// A look at samples is followed by a pause so many times as long: where looks are dear, the control hart spends no more than a
-/// hundredth of its time on them.
+/// A look at samples is followed by a pause so many times as long as what it costs: looks, and the faults that bring leaves back, take
+/// no more than a hundredth of the harts' time.
 const PAUSES: u64 = 99;
 /// VMs sampled in a round.
 const SAMPLED_VMS: usize = 4;
@@ -62,11 +63,23 @@ pub struct Sampling {
     next: u64,
     /// The VM that rounds begin with, by turns.
     turn: usize,
+    /// Faults that samples have caused and no pause has made up for.
+    faults: u64,
 }
 
 impl Sampling {
     pub const fn new() -> Self {
-        Self { vms: Vec::new(), next: 0, turn: 0 }
+        Self { vms: Vec::new(), next: 0, turn: 0, faults: 0 }
+    }
+
+    /// Ticks until the next look, after one that took `ticks` itself.
+    fn pause(&mut self, ticks: u64) -> u64 {
+        let harts = hart::all();
+        let mean = hart::mean_stretch(harts);
+        let faults = core::mem::take(&mut self.faults).saturating_mul(mean);
+        // The look was the control hart's, and the faults were everybody's.
+        let dear = PAUSES.saturating_mul(ticks).max(PAUSES.saturating_mul(faults) / harts.len().max(1) as u64);
+        dear.max(capabilities().timebase_hz / LOOKS_HZ)
     }
 
     /// Those that are there, and no others.
@@ -95,7 +108,7 @@ impl Sampling {
                 continue;
             }
             if sampled.samples.is_open() {
-                vm.memory().look_at(&mut sampled.samples);
+                self.faults += vm.memory().look_at(&mut sampled.samples);
                 ended.extend(sampled.samples.take_round().map(|round| (sampled.vm, round)));
             } else if is_open < SAMPLED_VMS {
                 vm.memory().begin_samples(&mut sampled.samples);
@@ -125,8 +138,7 @@ impl Locality {
         if now >= self.sampling.next {
             self.look_at_rounds(&guests, counters.filter(|counters| counters.is_on()), now);
             let end = csr::time::read();
-            let pause = PAUSES.saturating_mul(end.wrapping_sub(now)).max(capabilities().timebase_hz / LOOKS_HZ);
-            self.sampling.next = end.saturating_add(pause);
+            self.sampling.next = end.saturating_add(self.sampling.pause(end.wrapping_sub(now)));
         }
         let jobs = self.send_jobs(&guests);
         if jobs == 0 && self.watched.is_empty() { LOOKS_HZ } else { BUSY_HZ }

@@ -11,11 +11,17 @@ use placement::{Found, Sample, Samples};
 use pmap::{Mapping, PageState};
 
 impl GuestRam {
-    /// One look at the pages of the round: who has used them since the last one.
-    pub fn look_at(&self, samples: &mut Samples) {
+    /// One look at the pages of the round: who has used them since the last one. Returns how many faults brought leaves back meanwhile.
+    pub fn look_at(&self, samples: &mut Samples) -> u64 {
         let mut inner = self.inner.lock();
-        samples.look(|sample| inner.look(sample));
+        let mut faults = 0;
+        samples.look(|sample| {
+            let users = inner.look(sample);
+            faults += u64::from(users.unwrap_or(0).count_ones());
+            users.is_some()
+        });
         self.forget_leaves(inner);
+        faults
     }
 
     /// Begins a round.
@@ -51,17 +57,18 @@ impl GuestRam {
 }
 
 impl Inner {
-    /// Notes who has used the page; `false` if it is not what it was.
-    fn look(&mut self, sample: &mut Sample) -> bool {
-        let Found::Page { gfn, page, size } = self.find(sample.gfn) else { return false };
+    /// Notes who has used the page, and returns these nodes by bit; `None` if it is not what it was.
+    fn look(&mut self, sample: &mut Sample) -> Option<u8> {
+        let Found::Page { gfn, page, size } = self.find(sample.gfn) else { return None };
         if (gfn, page, size) != (sample.gfn, sample.page, sample.size) {
-            return false;
+            return None;
         }
         let tables = self.tables.iter().enumerate();
         let users = tables.filter(|(_, table)| table.lookup(&DirectMemory, gfn).is_some());
-        sample.note(users.fold(0, |users, (node, _)| users | 1u8.checked_shl(node as u32).unwrap_or(0)));
+        let users = users.fold(0, |users, (node, _)| users | 1u8.checked_shl(node as u32).unwrap_or(0));
+        sample.note(users);
         self.remove_leaves(gfn, size.base_pages());
-        true
+        Some(users)
     }
 
     fn find(&self, gfn: Gfn) -> Found {
