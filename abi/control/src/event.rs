@@ -76,25 +76,6 @@ pub enum EventKind {
         /// The offending value.
         value: u64,
     },
-    /// A guest did something odd that was answered as hardware would (wild MMIO, for example).
-    GuestOddity {
-        /// The device or facility concerned.
-        device: Text,
-        /// What was odd.
-        reason: Text,
-        /// The offending value.
-        value: u64,
-    },
-    /// A vCPU was started (SBI HSM, or boot).
-    VcpuStarted {
-        /// Which.
-        vcpu: VcpuIndex,
-    },
-    /// A vCPU was stopped (SBI HSM).
-    VcpuStopped {
-        /// Which.
-        vcpu: VcpuIndex,
-    },
     /// A vCPU moved to another hart. *Frequent.*
     VcpuMigrated {
         /// Which.
@@ -105,29 +86,6 @@ pub enum EventKind {
         to: CpuIndex,
         /// Why.
         reason: MigrationReason,
-    },
-    /// A page was given to a guest at its first touch. *Frequent.*
-    FirstTouch {
-        /// The guest's page frame number.
-        gfn: u64,
-        /// The node that gave it.
-        node: NodeId,
-        /// Whether it was a whole 2 MiB block.
-        large: bool,
-    },
-    /// A page came from another node than wanted, because that one has none left. *Frequent.*
-    RemotePage {
-        /// The node wanted.
-        wanted: NodeId,
-        /// The node that gave it.
-        given: NodeId,
-    },
-    /// Translations were removed from other harts. *Frequent.*
-    Shootdown {
-        /// Harts interrupted.
-        harts: u16,
-        /// Pages.
-        pages: u64,
     },
     /// Pages came back from a VM: its end, or its balloon.
     PagesReturned {
@@ -321,8 +279,4 @@ pub enum MigrationReason {
     IdleElsewhere,
     /// The queues were uneven.
     Balance,
-    /// It woke up where its memory or its waker is.
-    Wake,
-    /// Its hart went away.
-    HartLost,
 }

@@ -105,8 +105,6 @@ pub enum DeviceKind {
     ControlPort,
     /// An entropy source.
     Entropy,
-    /// An IOMMU.
-    Iommu,
     /// Miss counters for every page and node, as a machine model has them.
     MissCounters {
         /// Version of their layout.

@@ -121,8 +121,6 @@ pub struct MonitorMemory {
 pub enum MonitorMemoryKind {
     /// The image, or this node's copy of it.
     Image,
-    /// Per-hart data and stacks.
-    Harts,
     /// Page tables, the VMs' included; stacks; back-maps of shared pages.
     PageTables,
     /// The memmap.
@@ -133,10 +131,6 @@ pub enum MonitorMemoryKind {
     HeapFree,
     /// Kernels, initrds and firmwares.
     Modules,
-    /// Trace rings and the log.
-    Trace,
-    /// Descriptor rings and bounce buffers of the machine's devices.
-    Dma,
 }
 
 /// Counters of one VM.

@@ -105,11 +105,6 @@ pub enum StopReason {
         /// Bytes that were needed at once.
         needed: u64,
     },
-    /// A kernel, initrd or firmware that cannot be loaded.
-    BadImage {
-        /// What was wrong.
-        reason: Text,
-    },
 }
 
 impl StopReason {
@@ -135,7 +130,6 @@ impl core::fmt::Display for StopReason {
             }
             Self::ResetLoop { resets } => write!(f, "reset loop: {resets} resets within a minute"),
             Self::OutOfMemory { needed } => write!(f, "out of machine memory ({needed} bytes needed)"),
-            Self::BadImage { reason } => write!(f, "cannot load: {reason}"),
         }
     }
 }

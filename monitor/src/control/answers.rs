@@ -111,7 +111,7 @@ fn summary(record: &Record, now: u64) -> VmSummary {
     VmSummary {
         name: record.spec.name.clone(),
         id: record.id,
-        state: record.shown_state(),
+        state: record.state,
         reason: record.reason.clone(),
         vcpus: record.spec.vcpus,
         memory_mib: record.spec.memory_mib,
@@ -212,7 +212,7 @@ pub(super) fn vm_stats(name: &Name) -> Result<Reply, ControlError> {
         name: name.clone(),
         id: record.id,
         now_ticks: csr::time::read(),
-        vcpus: record.vcpus.iter().map(|vcpu| vcpu.stats(record.id, record.shown_state())).collect(),
+        vcpus: record.vcpus.iter().map(|vcpu| vcpu.stats(record.id, record.state)).collect(),
         memory: life.map(|life| life.resident()).unwrap_or_default(),
         disk_read_sectors: traffic.disk_read_sectors,
         disk_written_sectors: traffic.disk_written_sectors,

@@ -5,6 +5,7 @@
 
 use super::{Hart, HartLocal, Message, balance, stretch};
 use crate::vcpu::{Next, RunState, shared::HsmState};
+use control::EventKind;
 use core::sync::atomic::Ordering;
 use rv::{csr, fence, fields::interrupt};
 
@@ -14,6 +15,7 @@ pub fn run(hart: &'static Hart) -> ! {
     let queue = crate::machine::scheduling().new_queue();
     let mut local = HartLocal::new(capabilities, queue);
     hart.counters.online_at.store(csr::time::read(), Ordering::Relaxed);
+    crate::trace::record(None, EventKind::HartOnline);
     local.tools.arm(u64::MAX);
     enable_interrupts();
     let mut queued = 0;

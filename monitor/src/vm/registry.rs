@@ -224,12 +224,6 @@ impl Record {
         Err(ControlError::BadState { vm: self.spec.name.clone(), state: self.state, wanted })
     }
 
-    /// What clients see: a VM is paused when none of its vCPUs runs any more.
-    #[must_use]
-    pub fn shown_state(&self) -> VmState {
-        self.state
-    }
-
     /// Is it in `state`, and all its vCPUs with it?
     #[must_use]
     pub fn has_reached(&self, state: VmState) -> bool {

@@ -83,17 +83,9 @@ fn text(kind: &EventKind) -> String {
         EventKind::VmStopped { reason } => format!("stopped: {reason}"),
         EventKind::VmDestroyed => "destroyed".into(),
         EventKind::GuestFault { device, reason, value } => format!("guest fault: {device}: {reason} ({value:#x})"),
-        EventKind::GuestOddity { device, reason, value } => format!("guest oddity: {device}: {reason} ({value:#x})"),
-        EventKind::VcpuStarted { vcpu } => format!("vCPU {vcpu} started"),
-        EventKind::VcpuStopped { vcpu } => format!("vCPU {vcpu} stopped"),
         EventKind::VcpuMigrated { vcpu, from, to, reason } => {
             format!("vCPU {vcpu} moved from hart {from} to {to}: {}", migration_text(*reason))
         }
-        EventKind::FirstTouch { gfn, node, large } => {
-            format!("first touch of {} page {gfn:#x}, from node {node}", if *large { "2 MiB" } else { "4 KiB" })
-        }
-        EventKind::RemotePage { wanted, given } => format!("node {wanted} is full: page from node {given}"),
-        EventKind::Shootdown { harts, pages: count } => format!("shootdown of {count} pages on {harts} harts"),
         EventKind::PagesReturned { pages: count } => format!("{} came back", pages(*count)),
         EventKind::PagesLost { pages: count } => format!("MONITOR FAULT: {} did not come back", pages(*count)),
         EventKind::DiskError { disk, sector, write } => {
@@ -149,22 +141,10 @@ fn describe(kind: &EventKind) -> (&'static str, Tone, Value) {
         EventKind::GuestFault { device, reason, value } => {
             ("guest-fault", Tone::Bad, json!({"device": device, "reason": reason, "value": value}))
         }
-        EventKind::GuestOddity { device, reason, value } => {
-            ("guest-oddity", Tone::Notice, json!({"device": device, "reason": reason, "value": value}))
-        }
-        EventKind::VcpuStarted { vcpu } => ("vcpu-started", Tone::Plain, json!({"vcpu": vcpu.0})),
-        EventKind::VcpuStopped { vcpu } => ("vcpu-stopped", Tone::Plain, json!({"vcpu": vcpu.0})),
         EventKind::VcpuMigrated { vcpu, from, to, reason } => {
             let reason = migration_label(*reason);
             ("vcpu-migrated", Tone::Plain, json!({"vcpu": vcpu.0, "from": from.0, "to": to.0, "reason": reason}))
         }
-        EventKind::FirstTouch { gfn, node, large } => {
-            ("first-touch", Tone::Plain, json!({"gfn": gfn, "node": node.0, "large": large}))
-        }
-        EventKind::RemotePage { wanted, given } => {
-            ("remote-page", Tone::Notice, json!({"wanted": wanted.0, "given": given.0}))
-        }
-        EventKind::Shootdown { harts, pages } => ("shootdown", Tone::Plain, json!({"harts": harts, "pages": pages})),
         EventKind::PagesReturned { pages } => ("pages-returned", Tone::Plain, json!({"pages": pages})),
         EventKind::PagesLost { pages } => ("pages-lost", Tone::Bad, json!({"pages": pages})),
         EventKind::DiskError { disk, sector, write } => {
@@ -219,7 +199,6 @@ fn stop_details(reason: &StopReason) -> Value {
         }
         StopReason::ResetLoop { resets } => json!({"resets": resets}),
         StopReason::OutOfMemory { needed } => json!({"needed_bytes": needed}),
-        StopReason::BadImage { reason } => json!({"fault": reason}),
     };
     details["reason"] = reason_label(reason).into();
     details
@@ -229,8 +208,6 @@ const fn migration_label(reason: MigrationReason) -> &'static str {
     match reason {
         MigrationReason::IdleElsewhere => "idle-elsewhere",
         MigrationReason::Balance => "balance",
-        MigrationReason::Wake => "wake",
-        MigrationReason::HartLost => "hart-lost",
     }
 }
 
@@ -238,8 +215,6 @@ const fn migration_text(reason: MigrationReason) -> &'static str {
     match reason {
         MigrationReason::IdleElsewhere => "it was idle",
         MigrationReason::Balance => "queues were uneven",
-        MigrationReason::Wake => "it woke up there",
-        MigrationReason::HartLost => "its hart went away",
     }
 }
 

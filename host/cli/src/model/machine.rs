@@ -426,7 +426,6 @@ impl From<&control::DeviceInfo> for InfoDevice {
             DeviceKind::Network => "network",
             DeviceKind::ControlPort => "control-port",
             DeviceKind::Entropy => "entropy",
-            DeviceKind::Iommu => "iommu",
             DeviceKind::MissCounters { .. } => "miss-counters",
         };
         Self { kind, location: device.location.clone(), node: device.node.map(|node| node.0) }
@@ -445,14 +444,11 @@ impl InfoCounters {
 const fn memory_label(kind: MonitorMemoryKind) -> &'static str {
     match kind {
         MonitorMemoryKind::Image => "image",
-        MonitorMemoryKind::Harts => "harts",
         MonitorMemoryKind::PageTables => "page-tables",
         MonitorMemoryKind::Memmap => "memmap",
         MonitorMemoryKind::HeapUsed => "heap-used",
         MonitorMemoryKind::HeapFree => "heap-free",
         MonitorMemoryKind::Modules => "modules",
-        MonitorMemoryKind::Trace => "trace",
-        MonitorMemoryKind::Dma => "dma",
     }
 }
 

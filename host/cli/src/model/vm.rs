@@ -374,6 +374,5 @@ pub const fn reason_label(reason: &StopReason) -> &'static str {
         StopReason::GuestFault { .. } => "guest-fault",
         StopReason::ResetLoop { .. } => "reset-loop",
         StopReason::OutOfMemory { .. } => "out-of-memory",
-        StopReason::BadImage { .. } => "bad-image",
     }
 }
