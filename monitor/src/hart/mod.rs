@@ -158,12 +158,12 @@ pub fn kick(vcpu: &SharedVcpu) {
     }
 }
 
-/// Ticks of a stay in the monitor, on the average of all that there were on `harts`.
+/// Microseconds of a stay in the monitor, on the average of all that there were on `harts`, roughly.
 #[must_use]
-pub fn mean_stretch(harts: &[&Hart]) -> u64 {
+pub fn mean_stretch_us(harts: &[&Hart]) -> u64 {
     let sums = harts.iter().map(|hart| hart.counters.stretches.sums());
-    let (ticks, count) = sums.fold((0_u64, 0_u64), |sum, of| (sum.0.wrapping_add(of.0), sum.1.wrapping_add(of.1)));
-    ticks.checked_div(count).unwrap_or(0)
+    let (us, count) = sums.fold((0_u64, 0_u64), |sum, of| (sum.0.saturating_add(of.0), sum.1.saturating_add(of.1)));
+    us.checked_div(count).unwrap_or(0)
 }
 
 /// The hart that executes this, once its loop runs.

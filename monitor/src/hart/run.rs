@@ -4,10 +4,11 @@
 //! the crate `sched`; this file only carries out its decisions.
 
 use super::{Hart, HartLocal, Message, balance, stretch};
-use crate::vcpu::{Next, RunState, shared::HsmState};
+use crate::vcpu::{Next, RunState, Vcpu, shared::HsmState};
 use control::EventKind;
-use core::sync::atomic::Ordering;
+use core::sync::atomic::{self, Ordering};
 use rv::{csr, fence, fields::interrupt};
+use sched::RunQueue;
 
 /// Runs vCPUs on `hart` for ever.
 pub fn run(hart: &'static Hart) -> ! {
@@ -104,6 +105,8 @@ fn look_at_requests(local: &mut HartLocal) {
     if let Some(at) = local.loaded {
         local.vcpus[at].serve_fences();
     }
+    // Pairs with the fence of whoever begins to wait: it sees that this hart has left its guests, or this one sees that it waits.
+    atomic::fence(Ordering::SeqCst);
     for vcpu in &mut local.vcpus {
         // Whoever rang may have called this hart away from the VM.
         vcpu.vm.tell_waiting();
@@ -138,16 +141,10 @@ fn wake_due(hart: &Hart, local: &mut HartLocal) -> Waiting {
         waiting.deadline = local.look_at();
     }
     for vcpu in &mut local.vcpus {
-        if vcpu.run_state == RunState::Held {
-            if vcpu.waits() {
-                waiting.deadline = waiting.deadline.min(vcpu.look_at());
-            } else {
-                vcpu.mark_runnable(csr::time::read());
-                local.queue.enqueue(vcpu.entity(), vcpu.weight(), csr::time::read());
-            }
-            continue;
-        }
         if vcpu.run_state != RunState::Blocked {
+            if vcpu.run_state == RunState::Held {
+                look_at_held(vcpu, &mut local.queue, &mut waiting);
+            }
             continue;
         }
         let now = csr::time::read();
@@ -160,6 +157,18 @@ fn wake_due(hart: &Hart, local: &mut HartLocal) -> Waiting {
         }
     }
     waiting
+}
+
+/// A vCPU that waits for other harts: it may go on, or is looked at again.
+#[cold]
+fn look_at_held(vcpu: &mut Vcpu, queue: &mut RunQueue, waiting: &mut Waiting) {
+    if vcpu.waits() {
+        waiting.deadline = waiting.deadline.min(vcpu.look_at());
+    } else {
+        let now = csr::time::read();
+        vcpu.mark_runnable(now);
+        queue.enqueue(vcpu.entity(), vcpu.weight(), now);
+    }
 }
 
 /// One turn of a vCPU: until its slice ends, it waits, or somebody calls.
@@ -219,14 +228,16 @@ fn idle(hart: &Hart, local: &mut HartLocal, waiting: Waiting) {
     hart.counters.idle.start(begin);
     let pull_at = balance::pull(hart, begin);
     local.tools.stretch.end(begin, &hart.counters.stretches);
-    local.tools.stretch.begin(begin, stretch::ZEROING);
+    local.tools.stretch.begin(begin);
+    local.tools.stretch.note(stretch::ZEROING);
     if !crate::machine::idle_step(hart) {
         local.tools.watch(waiting.files);
         local.tools.arm(waiting.deadline.min(crate::machine::duties::next_tick(hart, false)).min(pull_at));
         if !hart.has_work() {
             fence::wait_for_interrupt();
         }
-        local.tools.stretch.begin(csr::time::read(), stretch::WAKEUP);
+        local.tools.stretch.begin(csr::time::read());
+        local.tools.stretch.note(stretch::WAKEUP);
     }
     hart.counters.idle.stop(csr::time::read());
 }

@@ -3,19 +3,18 @@
 
 use control::{STRETCH_CLASSES, STRETCH_LIMITS_US, StretchPlace, Stretches};
 use core::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use rv::csr;
 
 /// A hart's histogram, written by itself only.
 #[derive(Debug, Default)]
 pub struct StretchCounters {
     counts: [AtomicU64; STRETCH_CLASSES],
-    /// Ticks of all.
-    ticks: AtomicU64,
     /// Ticks of the longest stretch, and what was done in it.
     worst: AtomicU64,
     worst_place: AtomicU64,
 }
 
-/// What was done in a stretch, as a number: `scause` for exits, else one of these.
+/// What was done in a stretch, as a number: `scause` of the exit that it began with, or one of these.
 type Place = u64;
 
 pub const DUTIES: Place = 0x100;
@@ -28,7 +27,8 @@ pub const WAKEUP: Place = 0x104;
 #[derive(Debug)]
 pub struct Stretch {
     since: u64,
-    place: Place,
+    /// What was noted last, and the beginning of the stretch that it was noted of.
+    noted: (Place, u64),
     /// Ticks of the shortest class: most stretches are of that.
     short: u64,
     timebase_hz: u64,
@@ -38,25 +38,24 @@ impl Stretch {
     /// Begins at `now`.
     pub const fn new(now: u64, timebase_hz: u64) -> Self {
         let short = timebase_hz * STRETCH_LIMITS_US[0] as u64 / 1_000_000;
-        Self { since: now, place: WAKEUP, short, timebase_hz }
+        Self { since: now, noted: (WAKEUP, now), short, timebase_hz }
     }
 
-    /// The hart is in the monitor from `now` on, because of `place`.
+    /// The hart is in the monitor from `now` on.
     #[inline(always)]
-    pub const fn begin(&mut self, now: u64, place: Place) {
-        (self.since, self.place) = (now, place);
+    pub const fn begin(&mut self, now: u64) {
+        self.since = now;
     }
 
-    /// It does this, too, which may take long.
+    /// It does this in the present stretch, which may take long.
     pub const fn note(&mut self, place: Place) {
-        self.place = place;
+        self.noted = (place, self.since);
     }
 
     /// The hart leaves the monitor.
     #[inline(always)]
     pub fn end(&self, now: u64, counters: &StretchCounters) {
         let ticks = now.wrapping_sub(self.since);
-        super::add(&counters.ticks, ticks);
         if ticks <= self.short {
             super::add(&counters.counts[0], 1);
         } else {
@@ -74,17 +73,20 @@ impl Stretch {
         }
         if ticks > counters.worst.load(Relaxed) {
             counters.worst.store(ticks, Relaxed);
-            counters.worst_place.store(self.place, Relaxed);
+            let (place, of) = self.noted;
+            let place = if of == self.since { place } else { csr::scause::read() };
+            counters.worst_place.store(place, Relaxed);
         }
     }
 }
 
 impl StretchCounters {
-    /// Ticks of all stretches, and how many there were.
+    /// Microseconds of all stretches, each taken for the most that its class allows, and how many there were.
     #[must_use]
     pub fn sums(&self) -> (u64, u64) {
-        let count = self.counts.iter().fold(0, |sum: u64, count| sum.wrapping_add(count.load(Relaxed)));
-        (self.ticks.load(Relaxed), count)
+        let limits = STRETCH_LIMITS_US.iter().chain(STRETCH_LIMITS_US.last());
+        let classes = limits.zip(&self.counts).map(|(limit, count)| (u64::from(*limit), count.load(Relaxed)));
+        classes.fold((0, 0), |(us, all), (limit, count)| (us + limit.saturating_mul(count), all + count))
     }
 
     /// For clients.

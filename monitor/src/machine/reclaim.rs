@@ -41,7 +41,7 @@ pub fn step() {
     for vm in lives {
         waits |= vm.memory().free_deferred();
         waits |= vm.tell_late_requests();
-        waits |= vm.is_running() && vm.platform().has_backlog() && vm.serve_backlog();
+        waits |= vm.platform().has_backlog() && (!vm.is_running() || vm.serve_backlog());
     }
     if waits {
         note();

@@ -282,14 +282,16 @@ impl Vcpu {
 
     /// Runs until something other than a plain exit happens.
     pub fn run(&mut self, hart: &Hart, tools: &mut HartTools) -> Next {
+        if self.waiting.is_on()
+            && let Some(next) = self.go_on_waiting()
+        {
+            return next;
+        }
         loop {
             if self.shared.has_requests()
                 && let Some(next) = self.serve_requests()
             {
                 return next;
-            }
-            if self.waiting.is_on() && self.waits() {
-                return Next::Held;
             }
             let (scause, ticks) = self.enter(hart, tools);
             if self.is_traced {
@@ -321,7 +323,7 @@ impl Vcpu {
         let scause = run_guest(&mut self.context);
         self.vm.tlb().leave(hart.cpu);
         let now = csr::time::read();
-        tools.stretch.begin(now, scause);
+        tools.stretch.begin(now);
         let ran = hart.counters.guest.stop(now);
         add(&self.shared.counters.run_ticks, ran);
         (scause, now)
@@ -341,7 +343,8 @@ impl Vcpu {
         if requests & request::TELL_ROOT != 0 {
             self.shared.tell_root(csr::vsatp::read());
         }
-        let has_more = requests & request::BACKLOG != 0 && self.vm.is_running() && self.vm.serve_backlog();
+        // While the VM is paused it stays what it is.
+        let has_more = requests & request::BACKLOG != 0 && (!self.vm.is_running() || self.vm.serve_backlog());
         if has_more {
             self.shared.request(request::BACKLOG);
         }

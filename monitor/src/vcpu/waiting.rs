@@ -49,6 +49,13 @@ impl Vcpu {
         if self.waits() { Next::Held } else { Next::Resume }
     }
 
+    /// It has a turn although it waits, as far as it knows: what ends the turn, if something does.
+    #[cold]
+    pub(super) fn go_on_waiting(&mut self) -> Option<Next> {
+        let next = if self.shared.has_requests() { self.serve_requests() } else { None };
+        next.or_else(|| self.waits().then_some(Next::Held))
+    }
+
     /// Does it wait still? Asked by its hart before it runs, and when somebody says that it may have come.
     pub fn waits(&mut self) -> bool {
         let Some(until) = self.waiting.until else { return false };

@@ -162,14 +162,16 @@ impl Vm {
     /// Its vCPU `vcpu` waits for other harts: [`Vm::tell_waiting`] wakes it up once. To be said before the vCPU looks for the
     /// last time.
     pub fn note_waiting(&self, vcpu: VcpuIndex) {
-        // Pairs with the swap in `tell_waiting`: that one sees the bit, or this hart sees what was done before it.
         self.waiting.fetch_or(1 << (vcpu.0 % 64), Ordering::SeqCst);
+        // Pairs with the fence before `tell_waiting`: that one sees the bit, or this hart sees what was done before it.
+        fence(Ordering::SeqCst);
     }
 
     /// A disk has requests of which the guest cannot hear yet. No device may be locked.
     pub fn note_late_requests(&self) {
         self.has_late_requests.store(true, Ordering::SeqCst);
         crate::machine::reclaim::note();
+        // As in `note_waiting`.
         fence(Ordering::SeqCst);
         let _ = self.tell_late_requests();
     }
@@ -178,27 +180,24 @@ impl Vm {
     /// there are some of which it cannot hear yet.
     #[inline]
     pub fn tell_late_requests(&self) -> bool {
-        if !self.has_late_requests.load(Ordering::SeqCst) {
-            return false;
-        }
-        if self.ram.is_settled() {
-            self.tell_late();
-        }
-        self.has_late_requests.load(Ordering::SeqCst)
+        self.has_late_requests.load(Ordering::Relaxed) && self.tell_late()
     }
 
     #[cold]
-    fn tell_late(&self) {
-        self.has_late_requests.store(false, Ordering::SeqCst);
-        if self.platform.slots().filter(|(_, slot)| slot.complete_late(self)).count() > 0 {
-            self.has_late_requests.store(true, Ordering::SeqCst);
+    fn tell_late(&self) -> bool {
+        if self.ram.is_settled() {
+            self.has_late_requests.store(false, Ordering::SeqCst);
+            if self.platform.slots().filter(|(_, slot)| slot.complete_late(self)).count() > 0 {
+                self.has_late_requests.store(true, Ordering::SeqCst);
+            }
         }
+        self.has_late_requests.load(Ordering::Relaxed)
     }
 
-    /// The calling hart was called away from its guests: whoever waits for that looks again.
+    /// The calling hart was called away from its guests, and has said so behind a full fence: whoever waits for that looks again.
     #[inline]
     pub fn tell_waiting(&self) {
-        if self.waiting.load(Ordering::SeqCst) != 0 {
+        if self.waiting.load(Ordering::Relaxed) != 0 {
             self.wake_waiting();
         }
         let _ = self.tell_late_requests();

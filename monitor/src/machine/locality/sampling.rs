@@ -39,8 +39,8 @@ const ROUNDS_HZ: u64 = 4;
 /// Looks at samples per second.
 const LOOKS_HZ: u64 = ROUNDS_HZ * LOOKS as u64;
 /// A look at samples is followed by a pause so many times as long as what it costs: looks, and the faults that bring leaves back, take
-/// no more than a hundredth of the harts' time.
-const PAUSES: u64 = 99;
+/// no more than a twelfth of one hart's time, which is a hundredth of eight harts'.
+const PAUSES: u64 = 11;
 /// VMs sampled in a round.
 const SAMPLED_VMS: usize = 4;
 /// How pages are judged here.
@@ -74,12 +74,9 @@ impl Sampling {
 
     /// Ticks until the next look, after one that took `ticks` itself.
     fn pause(&mut self, ticks: u64) -> u64 {
-        let harts = hart::all();
-        let mean = hart::mean_stretch(harts);
-        let faults = core::mem::take(&mut self.faults).saturating_mul(mean);
-        // The look was the control hart's, and the faults were everybody's.
-        let dear = PAUSES.saturating_mul(ticks).max(PAUSES.saturating_mul(faults) / harts.len().max(1) as u64);
-        dear.max(capabilities().timebase_hz / LOOKS_HZ)
+        let faults_us = core::mem::take(&mut self.faults).saturating_mul(hart::mean_stretch_us(hart::all()));
+        let faults = faults_us.saturating_mul(capabilities().timebase_hz) / 1_000_000;
+        PAUSES.saturating_mul(ticks.saturating_add(faults)).max(capabilities().timebase_hz / LOOKS_HZ)
     }
 
     /// Those that are there, and no others.
