@@ -19,6 +19,7 @@ pub fn all(tree: &Tree) -> Result<()> {
     let files = rust_files(tree)?;
     let mut broken = floors::check(&tree.packages()?);
     broken.extend(unsafe_code::check(tree.root(), &files)?);
+    broken.extend(claims::Claims::read(tree.root())?.differences()?);
     if !broken.is_empty() {
         bail!("the rules of the house are broken:\n  {}", broken.join("\n  "));
     }

@@ -117,6 +117,9 @@ pub struct Bench {
     /// Measure only the runs whose names have this in them
     #[arg(long, value_name = "RUN")]
     pub only: Option<String>,
+    /// With `report`: put what is stored into the tree's records, and write the pages that quote them (docs/claims.md, README.md)
+    #[arg(long)]
+    pub write: bool,
     /// Where JSON, table and charts go [default: results/EXPERIMENT]
     #[arg(long, value_name = "DIR")]
     pub out: Option<PathBuf>,

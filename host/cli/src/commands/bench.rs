@@ -2,6 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
+use claims::{Claims, Found, day_of};
 use lab::LabError;
 use serde::Serialize;
 
@@ -36,6 +37,9 @@ pub fn run(context: &Context, args: &Bench) -> Result<(), Failure> {
 
 fn experiment(context: &Context, args: &Bench) -> Result<(), Failure> {
     lab::find(&args.name).map_err(failed)?;
+    if args.write {
+        return Err(Failure::Usage("--write belongs to `bench report`".to_owned()));
+    }
     let folder = folder(args)?;
     // Its progress goes to standard error.
     let options = lab::Options { quick: args.quick, verbose: true, fresh: args.fresh, only: args.only.clone() };
@@ -57,6 +61,9 @@ fn report(context: &Context, args: &Bench) -> Result<(), Failure> {
     for experiment in lab::EXPERIMENTS {
         all.extend(lab::stored(experiment).map_err(failed)?);
     }
+    if args.write {
+        write_claims(&all)?;
+    }
     for (report, _) in &all {
         lab::report::write(report, &folder).map_err(failed)?;
     }
@@ -71,6 +78,41 @@ fn report(context: &Context, args: &Bench) -> Result<(), Failure> {
     }
     eprintln!("bench: the page is {}", path.display());
     Ok(())
+}
+
+/// Takes over what is stored into the records of the tree that the user is in, and writes the pages.
+fn write_claims(all: &[(lab::Report, Vec<String>)]) -> Result<(), Failure> {
+    let refused = |error: claims::ClaimsError| Failure::Other(error.to_string());
+    let here = std::env::current_dir().map_err(|source| Failure::File { path: PathBuf::from("."), source })?;
+    let mut claims = Claims::find(&here).map_err(refused)?;
+    for found in all.iter().flat_map(|(report, _)| findings(report)) {
+        for id in claims.adopt(&found) {
+            eprintln!("bench: {id} is {} now, measured {} at {}", found.value, found.date, found.commit);
+        }
+    }
+    for path in claims.write().map_err(refused)? {
+        eprintln!("bench: {} written", path.display());
+    }
+    Ok(())
+}
+
+/// The figures of a report that have a value.
+fn findings(report: &lab::Report) -> Vec<Found> {
+    let Some(at) = report.measured_at else { return Vec::new() };
+    let found = |figure: &lab::Figure| {
+        Some(Found {
+            id: figure.id.clone(),
+            experiment: report.name.clone(),
+            size: report.size.label().to_owned(),
+            value: figure.value?,
+            spread: figure.spread,
+            peer: figure.peer.filter(|_| figure.peer_in_this_run),
+            machine: report.machine.clone(),
+            commit: report.commit.clone(),
+            date: day_of(at),
+        })
+    };
+    report.figures.iter().filter_map(found).collect()
 }
 
 /// Where results go; it is made now, so that a bad one costs no measurement.

@@ -4,6 +4,8 @@ mod figure;
 mod page;
 mod table;
 
+use std::time::SystemTime;
+
 use control::MachineInfo;
 use serde::{Serialize, Serializer};
 
@@ -30,6 +32,9 @@ pub struct Report {
     /// Trials that failed, and why.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub failures: Vec<String>,
+    /// When the newest stored result was measured; `None` of a run that has just ended.
+    #[serde(skip)]
+    pub measured_at: Option<SystemTime>,
     /// What is drawn.
     #[serde(skip)]
     pub charts: Vec<Chart>,

@@ -119,7 +119,7 @@ mod tests {
         let chart = |id: &str, drawing| Chart { id: id.into(), title: "growth".into(), drawing };
         let charts = vec![chart("growth", drawing), chart("nothing", empty)];
         let (name, machine, commit) = ("x".into(), "virt".into(), "0".into());
-        Report { name, machine, commit, figures, size: Size::Full, failures: Vec::new(), charts }
+        Report { name, machine, commit, figures, size: Size::Full, failures: Vec::new(), measured_at: None, charts }
     }
 
     #[test]

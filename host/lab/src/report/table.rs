@@ -138,6 +138,7 @@ mod tests {
             ],
             size: Size::Quick,
             failures: vec!["two-harts: it hung\nits log".to_owned()],
+            measured_at: None,
             charts: Vec::new(),
         }
     }

@@ -50,16 +50,20 @@ pub fn stored(experiment: &Experiment, size: Size) -> Result<(Report, Vec<String
     let store = Store::of(experiment.name, size.label())?;
     let plan = (experiment.plan)(size);
     let (mut results, mut gaps) = (Results::default(), Vec::new());
-    let mut bench = Bench::new(size)?;
+    let (mut bench, mut measured_at) = (Bench::new(size)?, None);
     for trial in &plan.trials {
-        match bench.configuration(trial).map(|configuration| store.find(&configuration)) {
-            Ok(Found::Same(measured)) => results.add(&trial.name, measured),
-            Ok(Found::Other(how)) => gaps.push(format!("{}: refused, it was measured with {how}", trial.label())),
-            Ok(Found::Nothing) => gaps.push(format!("{}: not measured yet", trial.label())),
+        let found = bench.configuration(trial).map(|wanted| (store.find(&wanted), wanted));
+        match found.map(|(found, wanted)| (found, store.measured_at(&wanted))) {
+            Ok((Found::Same(measured), at)) => {
+                results.add(&trial.name, measured);
+                measured_at = measured_at.max(at);
+            }
+            Ok((Found::Other(how), _)) => gaps.push(format!("{}: refused, it was measured with {how}", trial.label())),
+            Ok((Found::Nothing, _)) => gaps.push(format!("{}: not measured yet", trial.label())),
             Err(error) => gaps.push(format!("{}: {error}", trial.label())),
         }
     }
-    Ok((report(experiment, size, &plan, &results), gaps))
+    Ok((Report { measured_at, ..report(experiment, size, &plan, &results) }, gaps))
 }
 
 /// All results, and what became of the trials that failed.
@@ -141,6 +145,7 @@ fn report(experiment: &Experiment, size: Size, plan: &Plan, results: &Results) -
         figures,
         size,
         failures: Vec::new(),
+        measured_at: None,
         charts,
     }
 }

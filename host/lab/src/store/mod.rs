@@ -11,6 +11,7 @@ mod configuration;
 use std::io::{self, Write};
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
+use std::time::SystemTime;
 
 use serde::{Deserialize, Serialize};
 
@@ -153,6 +154,12 @@ impl Store {
         let mut text = serde_json::to_vec_pretty(&stored).map_err(|error| LabError::io("a result")(error.into()))?;
         text.push(b'\n');
         write_whole(&self.path(configuration), &text)
+    }
+
+    /// When the result of this configuration was kept.
+    #[must_use]
+    pub fn measured_at(&self, configuration: &Configuration) -> Option<SystemTime> {
+        std::fs::metadata(self.path(configuration)).and_then(|data| data.modified()).ok()
     }
 
     fn path(&self, configuration: &Configuration) -> PathBuf {
