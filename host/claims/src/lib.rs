@@ -110,8 +110,8 @@ impl Claims {
         match part {
             "value" => Some(record.shown()),
             "target" => Some(record.target?.number().to_string()),
-            "peer" => record.peer.as_ref().map(|peer| record.show(peer.value)),
-            "paper" => record.paper.as_ref().map(|paper| record.show(paper.value)),
+            "peer" => record.peer.as_ref().map(|peer| record.beside(peer.value)),
+            "paper" => record.paper.as_ref().map(|paper| record.beside(paper.value)),
             _ => None,
         }
     }

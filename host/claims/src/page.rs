@@ -10,10 +10,10 @@ const HEAD: &str = "# Claims
 
 Each line is one figure with the command that measures it again. [How to read the figures](measuring.md) explains the machine,
 the systems that stand beside Mirrorball, and each column. The [notebook](notebook/README.md) tells what we expected, what we
-saw, and which mistakes we found. Papers are named by the letters of the [bibliography](bibliography.md).
+saw, and which mistakes we found. Papers have the names that the [bibliography](bibliography.md) gives them.
 
 `carried over` marks a figure that was measured before results were stored in the tree. Its date is the day on which the value
-was written down; the commit that was measured is given only where it is known.
+was written down; the commit that was measured is given only where it is known. `by hand` marks a value that was read off a run of the command.
 ";
 
 const COLUMNS: &str = "
@@ -59,12 +59,12 @@ fn target(target: Target) -> String {
 
 fn comparand(record: &Record, other: &Comparand) -> String {
     let apart = if other.apart { ", measured apart" } else { "" };
-    format!("{} ({}{apart})", record.show(other.value), other.of)
+    format!("{} ({}{apart})", record.beside(other.value), other.of)
 }
 
 fn spread(record: &Record) -> String {
     let runs = record.runs.map(|runs| if runs == 1 { "one run".to_owned() } else { format!("{runs} runs") });
-    let range = record.spread.map(|[least, most]| format!("{} to {}", record.show(least), record.show(most)));
+    let range = record.spread.map(|[least, most]| format!("{} to {}", record.beside(least), record.beside(most)));
     match (range, runs) {
         (Some(range), Some(runs)) => format!("{range}, {runs}"),
         (range, runs) => range.or(runs).unwrap_or_default(),
@@ -79,6 +79,7 @@ fn state(record: &Record) -> String {
     };
     match record.state {
         State::Measured => verdict.to_owned(),
+        State::ByHand => format!("{verdict}, by hand"),
         State::CarriedOver => format!("{verdict}, carried over"),
     }
 }

@@ -76,6 +76,8 @@ pub struct Record {
 pub enum State {
     /// A finished run stored it, `bench report --write` took it over.
     Measured,
+    /// Somebody ran the command and read the value off; no result is stored.
+    ByHand,
     /// It was measured before there were records, and stood in `docs/claims.md`.
     CarriedOver,
 }
@@ -129,6 +131,12 @@ impl Record {
         self.show(self.value)
     }
 
+    /// Another's value beside this one, for people: no more digits than this one has, and no zeroes that nobody measured.
+    #[must_use]
+    pub fn beside(&self, value: f64) -> String {
+        trimmed(self.show(value))
+    }
+
     /// A value like this one's, for people: thousands apart, as many digits as mean something.
     #[must_use]
     pub fn show(&self, value: f64) -> String {
@@ -143,6 +151,11 @@ impl Record {
         }
         rest.map_or(grouped.clone(), |rest| format!("{grouped}.{rest}"))
     }
+}
+
+/// Without zeroes at the end that say nothing.
+fn trimmed(text: String) -> String {
+    if text.contains('.') { text.trim_end_matches('0').trim_end_matches('.').to_owned() } else { text }
 }
 
 #[expect(clippy::trivially_copy_pass_by_ref, reason = "serde passes references")]

@@ -28,6 +28,7 @@ mod tests {
     use super::*;
     use crate::compare::Comparison;
     use crate::plan::Size;
+    use crate::report::Target;
 
     #[test]
     fn plans_are_consistent() {
@@ -59,5 +60,27 @@ mod tests {
                 assert_eq!(names.len(), all, "{}: two trials of one name and seed", experiment.name);
             }
         }
+    }
+
+    #[test]
+    fn records_in_the_tree_are_of_goals_and_have_their_targets() {
+        let claims = claims::Claims::find(std::path::Path::new(env!("CARGO_MANIFEST_DIR"))).expect("good records");
+        let mut seen = 0;
+        for record in claims.records() {
+            let Some(name) = &record.experiment else { continue };
+            let experiment = crate::find(name).expect("an experiment");
+            let goal = experiment.goals.iter().find(|goal| goal.id == record.id);
+            let goal = goal.unwrap_or_else(|| panic!("{} has no goal in {name}", record.id));
+            let target = match goal.target {
+                Target::AtMost(number) => Some(claims::Target::AtMost(number)),
+                Target::AtLeast(number) => Some(claims::Target::AtLeast(number)),
+                Target::Compare => None,
+            };
+            assert_eq!(record.target, target, "{}", record.id);
+            let is_size = |size: Size| record.size.as_deref() == Some(size.label());
+            assert!(is_size(Size::Quick) || is_size(Size::Full), "{}: no such size", record.id);
+            seen += 1;
+        }
+        assert!(seen > 40, "{seen} records name an experiment");
     }
 }
