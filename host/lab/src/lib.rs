@@ -23,6 +23,8 @@
 //! 4. Comparisons: [`compare::Comparison::Ratio`] of a value in one trial over another, with the peer's trial beside;
 //!    `Values` takes a procedure's values as figures, `Parts` some of them under other names, `Worst` the largest.
 //! 5. Charts: [`plot::ChartPlan`]: figures beside target and peer, bars of parts, curves. Look at the PNGs.
+//! 6. A record in `docs/results` for each figure that is to be claimed, with the goal's target: a test compares them.
+//!    `mirrorball bench report --write` fills in what was measured.
 //!
 //! # How it measures
 //! Never host time. Instructions: QEMU's `-icount shift=0` makes each one a nanosecond of virtual time and repeats
