@@ -15,7 +15,13 @@ mod control;
 #[cfg(target_os = "none")]
 mod hart;
 #[cfg(target_os = "none")]
+mod io;
+#[cfg(target_os = "none")]
 mod machine;
+#[cfg(target_os = "none")]
+mod run;
+#[cfg(target_os = "none")]
+mod services;
 #[cfg(target_os = "none")]
 mod trace;
 #[cfg(target_os = "none")]

@@ -1,6 +1,7 @@
 //! The rules of the house that the compiler does not know, and those that it does: one command for all.
 
 mod floors;
+mod rooms;
 mod sizes;
 mod unsafe_code;
 
@@ -18,6 +19,7 @@ use crate::tree::{BARE_TARGET, GUEST_TARGET, Tree, WORKLOADS};
 pub fn all(tree: &Tree) -> Result<()> {
     let files = rust_files(tree)?;
     let mut broken = floors::check(&tree.packages()?);
+    broken.extend(rooms::check(tree.root(), &files)?);
     broken.extend(unsafe_code::check(tree.root(), &files)?);
     broken.extend(claims::Claims::read(tree.root())?.differences()?);
     if !broken.is_empty() {

@@ -6,7 +6,7 @@
 // UNSAFETY: nothing is set up yet; this can only be assembly.
 #![expect(unsafe_code)]
 
-use super::layout::{DIRECT_BASE, DIRECT_SIZE, IMAGE_BASE, IMAGE_MAX};
+use crate::machine::layout::{DIRECT_BASE, DIRECT_SIZE, IMAGE_BASE, IMAGE_MAX};
 use core::arch::global_asm;
 
 /// Bytes of the boot hart's first stack (it moves to one in its node's memory later).

@@ -1,9 +1,6 @@
 //! What the harts can do, from the device tree and by asking the hardware.
 
-use crate::{
-    machine::{self, Capabilities, direct},
-    vcpu::VectorLength,
-};
+use crate::machine::{self, Capabilities, VectorLength, direct};
 use machine_tree::{Extension, MachineDescription};
 use rv::{csr, fp, guarded, world::HartFeatures};
 use rv_pte::Mode;

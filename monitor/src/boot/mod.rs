@@ -7,18 +7,19 @@
 mod bundle;
 mod entry;
 mod features;
-pub mod image;
-pub mod layout;
 mod paging;
 mod stack;
 
 pub use bundle::Bundle;
 
 use crate::{
-    hart::{self, Hart},
-    machine::{self, direct, memory, node_box::NodeBox},
+    hart::{self, Hart, this_hart},
+    io,
+    machine::{self, agenda, direct, image, layout, memory, node_box::NodeBox},
+    run,
+    services::{mail, modules, shortage},
 };
-use addr::{BASE_PAGE, MachineAddr, Mfn, NodeId};
+use addr::{BASE_PAGE, MachineAddr, Mfn};
 use alloc::{boxed::Box, vec::Vec};
 use entry::StartBlock;
 use machine_tree::{AddressRange, MachineDescription};
@@ -45,8 +46,17 @@ pub(crate) extern "C" fn boot(hart_id: u64, device_tree: u64, load_offset: u64) 
         Bundle::parse(boot_bytes(range.start(), bytes))
     });
     let roots: Vec<Mfn> = description.nodes.ids().map(paging::build_node).collect();
-    machine::init(description, bundle.unwrap_or_default());
+    take_over(description, bundle.unwrap_or_default());
     start_harts(hart_id, &roots)
+}
+
+/// The machine's devices, from the bottom up, and what the bundle brings.
+fn take_over(description: MachineDescription, bundle: Bundle) {
+    modules::adopt(bundle.modules.into_iter().map(|module| (module.name, module.bytes)));
+    machine::init(description, bundle.config);
+    shortage::init();
+    io::disks::init();
+    io::network::init();
 }
 
 fn report(description: &MachineDescription) {
@@ -92,6 +102,9 @@ fn start_harts(boot_hart: u64, roots: &[Mfn]) -> ! {
         .map(|hart| NodeBox::new(hart.node, hart).expect("memory for a hart's data").leak())
         .collect();
     hart::install(harts.into_boxed_slice());
+    mail::init();
+    let control = &hart::all()[hart::CONTROL_HART.index()];
+    agenda::set_control(control.cpu, control.hart_id);
     let start = image::machine_of(entry::secondary_start_address());
     let mut own = None;
     for hart in hart::all() {
@@ -154,30 +167,13 @@ extern "C" fn hart_main() -> ! {
     world::install_trap_vector();
     let hart = this_hart().expect("the start block has set the thread pointer");
     init_hart(hart);
-    hart::run(hart)
-}
-
-/// The executing hart; `None` before it runs on its own stack.
-#[must_use]
-#[inline]
-#[expect(unsafe_code)]
-pub fn this_hart() -> Option<&'static Hart> {
-    let pointer: *const Hart;
-    // UNSAFETY and SAFETY: `tp` is 0 during boot, then what `start_block` put there, a reference to this hart's entry
-    // in the static table; the world switch restores it at every exit.
-    unsafe {
-        core::arch::asm!("mv {0}, tp", out(reg) pointer, options(nomem, nostack));
-        pointer.as_ref()
-    }
+    run::run(hart)
 }
 
 #[expect(unsafe_code)]
 fn init_hart(hart: &Hart) {
     // UNSAFETY and SAFETY: the trap vector is installed; the features are those that every hart of the machine has.
     unsafe { world::init_hart(machine::capabilities().features) };
-    machine::irq::init_hart(hart);
+    machine::irq::init_hart(hart.cpu);
     log::debug!("hart {} online, time {}", hart.hart_id, csr::time::read());
 }
-
-/// The node that machine-wide things go to.
-pub const HOME_NODE: NodeId = NodeId(0);

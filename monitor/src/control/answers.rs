@@ -1,10 +1,12 @@
 //! Answers that describe the machine and its VMs.
 
 use crate::{
-    boot::{HOME_NODE, image},
-    hart, machine,
-    machine::memory,
-    vm::registry::{self, Record, Totals},
+    hart, io,
+    machine::{self, HOME_NODE, image, memory},
+    services::{
+        modules,
+        registry::{self, Record, Totals},
+    },
 };
 use addr::{BASE_PAGE, NodeId, VcpuIndex, VmId};
 use alloc::string::String;
@@ -34,14 +36,14 @@ pub(super) fn machine() -> Reply {
         nodes: description.nodes.ids().map(node_info).collect(),
         distances: distances.collect(),
         harts: hart::all().iter().map(|hart| hart_info(hart)).collect(),
-        disks: machine::disks::list(),
+        disks: io::disks::list(),
         devices: devices(),
         timebase_hz: description.timebase_hz,
         now_ticks: csr::time::read(),
         firmware: FirmwareInfo { sbi_version: sbi::spec_version() as u32, implementation, implementation_version },
         monitor: monitor_info(),
         interrupts: interrupt_architecture(),
-        modules: machine::modules::list(),
+        modules: modules::list(),
     }))
 }
 
@@ -76,7 +78,7 @@ fn devices() -> Vec<DeviceInfo> {
         location: alloc::format!("{:#x}", uart.registers.start().raw()),
         node: None,
     });
-    uarts.chain(machine::disks::devices()).collect()
+    uarts.chain(io::disks::devices()).collect()
 }
 
 fn monitor_info() -> MonitorInfo {
@@ -128,7 +130,7 @@ pub(super) fn machine_stats() -> Reply {
         now_ticks,
         harts: hart::all().iter().map(|hart| hart_stats(hart, now_ticks)).collect(),
         nodes: nodes().map(node_stats).collect(),
-        disks: machine::disks::stats(),
+        disks: io::disks::stats(),
         monitor: nodes().flat_map(monitor_memory).collect(),
     })
 }
@@ -171,7 +173,7 @@ fn node_stats(node: NodeId) -> NodeStats {
         total_bytes: counts.total() * BASE_PAGE,
         free_bytes: counts.get(PageState::Free) * BASE_PAGE,
         free_large_blocks: frames.free_large_blocks(node),
-        disk_cache_bytes: machine::disks::cache_bytes(node),
+        disk_cache_bytes: io::disks::cache_bytes(node),
         shared_bytes: sharing.mapped_pages * BASE_PAGE,
         sharing_bytes: sharing.guest_pages * BASE_PAGE,
         private_bytes: counts.get(PageState::Private) * BASE_PAGE,
@@ -196,7 +198,7 @@ fn monitor_memory(node: NodeId) -> Vec<MonitorMemory> {
     if is_home {
         found.push((MonitorMemoryKind::HeapUsed, heap.used));
         found.push((MonitorMemoryKind::HeapFree, heap.free + reserve));
-        found.push((MonitorMemoryKind::Modules, machine::modules::bytes()));
+        found.push((MonitorMemoryKind::Modules, modules::bytes()));
     }
     found.into_iter().map(|(kind, bytes)| MonitorMemory { node, kind, bytes }).collect()
 }

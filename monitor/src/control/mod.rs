@@ -5,40 +5,27 @@
 //! produced while [`OUT_LIMIT`] bytes wait for the port.
 
 mod answers;
+mod port;
 mod streams;
 
-use crate::{machine, vm::registry};
+pub use port::{ControlStream, Port};
+
+use crate::{
+    io,
+    services::{modules, registry},
+    vm::console,
+};
 use alloc::{collections::VecDeque, vec::Vec};
 use control::{
     Body, ClientMessage, ControlError, Decoder, EventKind, FrameError, Name, PROTOCOL_VERSION, Reply, Request,
     ServerHello, ServerMessage, VmState,
 };
-use core::sync::atomic::{AtomicBool, Ordering};
 use streams::Streams;
 
 /// Bytes waiting for the port above which streams pause.
 const OUT_LIMIT: usize = 256 << 10;
 /// Bytes taken from the port in one step.
 const CHUNK: usize = 4 << 10;
-
-/// Does a client watch a console? Only then is output worth waking the control hart for.
-static CONSOLES_WATCHED: AtomicBool = AtomicBool::new(false);
-
-/// A VM has printed something.
-#[inline]
-pub fn console_changed() {
-    if CONSOLES_WATCHED.load(Ordering::Relaxed) {
-        crate::machine::duties::wake_control();
-    }
-}
-
-/// The byte stream below.
-pub trait Port {
-    /// Takes what has arrived, up to the buffer's size.
-    fn read(&mut self, buf: &mut [u8]) -> usize;
-    /// Gives bytes away; returns how many were taken.
-    fn write(&mut self, bytes: &[u8]) -> usize;
-}
 
 /// An answer that waits for a VM to get somewhere.
 #[derive(Debug)]
@@ -68,7 +55,7 @@ impl Server {
         let mut is_busy = self.receive(port);
         self.answer_waiting();
         self.answer_stores();
-        CONSOLES_WATCHED.store(self.streams.has_console(), Ordering::Relaxed);
+        console::set_watched(self.streams.has_console());
         crate::trace::set_all_followed(self.streams.follows_all());
         if self.out.len() < OUT_LIMIT {
             let mut produced = Vec::new();
@@ -77,7 +64,7 @@ impl Server {
             produced.into_iter().for_each(|message| self.send(&message));
         }
         self.transmit(port);
-        if self.shutdown.is_some() && registry::lock().is_quiet() && machine::disks::stores::settle() {
+        if self.shutdown.is_some() && registry::lock().is_quiet() && io::disks::stores::settle() {
             self.finish_shutdown(port);
         }
         is_busy
@@ -188,17 +175,17 @@ impl Server {
             Request::PutModule { name, total_len } => self.streams.begin_upload(id, name, total_len)?,
             Request::ModuleChunk { upload, offset, bytes } => self.streams.upload(upload, offset, &bytes)?,
             Request::DropModule { name } => {
-                crate::machine::modules::remove(&name)?;
+                modules::remove(&name)?;
                 Reply::Done
             }
             Request::Snapshot { vm, disk, name } => {
                 let spec = registry::lock().find(&vm)?.spec.clone();
-                machine::disks::stores::snapshot(&spec, &disk, &name, self.token(id))?;
+                io::disks::stores::snapshot(&spec, &disk, &name, self.token(id))?;
                 return Ok(None);
             }
-            Request::Stores => Reply::Stores(machine::disks::stores::list()),
+            Request::Stores => Reply::Stores(io::disks::stores::list()),
             Request::RemoveVolume { store, name } => {
-                machine::disks::stores::remove(store.as_deref(), &name, self.token(id))?;
+                io::disks::stores::remove(store.as_deref(), &name, self.token(id))?;
                 return Ok(None);
             }
             Request::Shutdown => {
@@ -237,7 +224,7 @@ impl Server {
 
     /// Answers those whose snapshot is durable, or who have removed something.
     fn answer_stores(&mut self) {
-        for (token, outcome) in machine::disks::stores::answers() {
+        for (token, outcome) in io::disks::stores::answers() {
             // A client that is gone is not answered.
             let id = token as u32;
             match outcome {

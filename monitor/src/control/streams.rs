@@ -1,8 +1,8 @@
 //! Streams: consoles, named ports, followed events and uploads.
 
-use crate::{
-    machine::modules::{self, Pieces},
-    vm::registry,
+use crate::services::{
+    modules::{self, Pieces},
+    registry,
 };
 use alloc::vec::Vec;
 use control::{

@@ -1,26 +1,19 @@
-//! A hart of the machine: what others may ask of it, and the loop that runs vCPUs on it.
+//! A hart of the machine as other harts see it: a doorbell and counters; and what its vCPUs share of it.
 //!
-//! [`Hart`] is the half that other harts see: a mailbox, a doorbell and counters. [`HartLocal`] is the half that
-//! only the hart itself touches: its vCPUs, run queue, VMIDs and guest interrupt files; it lives on the hart's own
-//! stack, in its own node's memory, and needs no lock.
+//! The other half, its vCPUs and run queue, is touched by the hart alone (`run::HartLocal`). What harts tell each other is in
+//! `services::mail`.
 
-pub mod balance;
-mod local;
-mod mailbox;
-mod run;
 mod stopwatch;
 pub mod stretch;
+mod tools;
 
-pub use local::{HartLocal, HartTools};
-pub use mailbox::Message;
-pub use run::run;
 pub use stopwatch::Stopwatch;
+pub use tools::HartTools;
 
-use crate::vcpu::SharedVcpu;
 use addr::{CpuIndex, HartId, NodeId};
-use alloc::{boxed::Box, vec::Vec};
+use alloc::boxed::Box;
 use core::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
-use spin::{Mutex, Once};
+use spin::Once;
 
 /// Counters of one hart, written by itself only.
 #[derive(Debug, Default)]
@@ -55,8 +48,6 @@ pub struct Hart {
     pub node: NodeId,
     /// Counters.
     pub counters: HartCounters,
-    mail: Mutex<Vec<Message>>,
-    has_mail: AtomicBool,
     kicked: AtomicBool,
 }
 
@@ -86,8 +77,6 @@ impl Hart {
             hart_id,
             node,
             counters: HartCounters { running: AtomicU32::new(u32::MAX), ..HartCounters::default() },
-            mail: Mutex::new(Vec::new()),
-            has_mail: AtomicBool::new(false),
             kicked: AtomicBool::new(false),
         }
     }
@@ -114,14 +103,7 @@ impl Hart {
         crate::machine::irq::ring(self.cpu, self.hart_id);
     }
 
-    /// Leaves `message` and rings.
-    pub fn send(&self, message: Message) {
-        self.mail.lock().push(message);
-        self.has_mail.store(true, Ordering::SeqCst);
-        self.kick();
-    }
-
-    /// Makes the hart look at its vCPUs' requests.
+    /// Makes the hart look at its mail and its vCPUs' requests.
     pub fn kick(&self) {
         // One ring is enough until the hart has looked.
         if !self.kicked.swap(true, Ordering::SeqCst) {
@@ -131,31 +113,20 @@ impl Hart {
 
     /// Is there anything to look at? (This hart only.) A kick that is missed here rings, and is seen after that.
     #[inline]
-    fn has_work(&self) -> bool {
+    pub fn has_work(&self) -> bool {
         self.kicked.load(Ordering::Acquire)
     }
 
-    fn take_kick(&self) -> bool {
+    /// The hart is about to look; whether somebody has kicked it since it looked last.
+    pub fn take_kick(&self) -> bool {
         self.kicked.swap(false, Ordering::SeqCst)
-    }
-
-    fn take_mail(&self) -> Vec<Message> {
-        self.has_mail.store(false, Ordering::SeqCst);
-        core::mem::take(&mut *self.mail.lock())
     }
 }
 
 /// Adds to a counter that only the caller writes.
 #[inline]
-fn add(counter: &AtomicU64, amount: u64) {
+pub fn add(counter: &AtomicU64, amount: u64) {
     counter.store(counter.load(Ordering::Relaxed).wrapping_add(amount), Ordering::Relaxed);
-}
-
-/// Makes the owner of `vcpu` look at its requests.
-pub fn kick(vcpu: &SharedVcpu) {
-    if let Some(hart) = all().get(vcpu.cpu().index()) {
-        hart.kick();
-    }
 }
 
 /// Microseconds of a stay in the monitor, on the average of all that there were on `harts`, roughly.
@@ -169,5 +140,19 @@ pub fn mean_stretch_us(harts: &[&Hart]) -> u64 {
 /// The hart that executes this, once its loop runs.
 #[must_use]
 pub fn current() -> Option<CpuIndex> {
-    crate::boot::this_hart().map(|hart| hart.cpu)
+    this_hart().map(|hart| hart.cpu)
+}
+
+/// The executing hart; `None` before it runs on its own stack.
+#[must_use]
+#[inline]
+#[expect(unsafe_code)]
+pub fn this_hart() -> Option<&'static Hart> {
+    let pointer: *const Hart;
+    // UNSAFETY and SAFETY: `tp` is 0 during boot, then what the start block put there, a reference to this hart's entry
+    // in the static table; the world switch restores it at every exit.
+    unsafe {
+        core::arch::asm!("mv {0}, tp", out(reg) pointer, options(nomem, nostack));
+        pointer.as_ref()
+    }
 }

@@ -1,10 +1,9 @@
 //! The time of day, from the machine's clock, and the alarms of guests' clocks.
 //!
 //! Guests' clocks are models on the counter `time`; what they need is when it was 0, asked of the machine's own clock once.
-//! The control hart looks after their alarms: it keeps the earliest of all VMs and looks at every VM when that is due.
+//! The control hart looks after their alarms (`services::alarms`): the earliest of all VMs is kept here.
 
-use super::irq;
-use crate::vm::registry;
+use super::{agenda, irq};
 use core::sync::atomic::{AtomicU64, Ordering};
 use intc::Registers as _;
 use machine_tree::{MachineDescription, Rtc};
@@ -41,9 +40,9 @@ pub fn epoch_ns() -> u64 {
 /// A guest's clock has an alarm at `ticks`.
 pub fn set_alarm(ticks: u64) {
     if NEXT_ALARM.fetch_min(ticks, Ordering::SeqCst) > ticks {
-        super::duties::note(ticks, ticks);
+        agenda::note(ticks, ticks);
         // The control hart has to set its timer anew.
-        super::duties::wake_control();
+        agenda::wake_control();
     }
 }
 
@@ -54,24 +53,19 @@ pub fn next_alarm() -> u64 {
     NEXT_ALARM.load(Ordering::SeqCst)
 }
 
-/// Is an alarm due?
-#[inline]
+/// Whether an alarm is due. Then no alarm is set from here on: whoever looks after the guests' clocks sets the next one.
 #[must_use]
-pub fn is_alarm_due() -> bool {
+pub fn take_due_alarm() -> bool {
     let next = next_alarm();
-    next != u64::MAX && next <= csr::time::read()
+    let is_due = next != u64::MAX && next <= csr::time::read();
+    if is_due {
+        // First this, then the looks: an alarm that is set meanwhile is either seen by these or noted after this.
+        NEXT_ALARM.store(u64::MAX, Ordering::SeqCst);
+    }
+    is_due
 }
 
-/// Lets alarms ring that are due.
-pub fn step() {
-    if !is_alarm_due() {
-        return;
-    }
-    // First this, then the looks: an alarm that is set meanwhile is either seen here or noted after this.
-    NEXT_ALARM.store(u64::MAX, Ordering::SeqCst);
-    for vm in registry::lock().records().filter_map(|record| record.life.as_ref()) {
-        if let Some(ticks) = vm.platform().poll_clock(vm) {
-            NEXT_ALARM.fetch_min(ticks, Ordering::SeqCst);
-        }
-    }
+/// The control hart has looked at a guest's clock, which has an alarm at `ticks`.
+pub fn keep_alarm(ticks: u64) {
+    NEXT_ALARM.fetch_min(ticks, Ordering::SeqCst);
 }

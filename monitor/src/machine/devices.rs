@@ -1,10 +1,6 @@
 //! The machine's disks, network interface and control port, as the rest of the monitor uses them.
 
-use super::{irq::Controllers, memory};
-use crate::{
-    boot::{HOME_NODE, layout},
-    control::Port,
-};
+use super::{HOME_NODE, irq::Controllers, layout, memory};
 use addr::{CpuIndex, MachineAddr, PageSize};
 use alloc::vec::Vec;
 use control::{DeviceInfo, DeviceKind};
@@ -60,7 +56,8 @@ pub struct Devices {
     pub disks: Vec<Mutex<Disk>>,
     /// The first network interface.
     pub nic: Option<Mutex<Nic>>,
-    control: Option<Mutex<ControlPort<DirectPlatform>>>,
+    /// The control port.
+    pub control: Option<Mutex<ControlPort<DirectPlatform>>>,
     /// Miss counters, where the machine has them: one source of what placement is decided on. Nothing else may need them.
     pub counters: Option<Mutex<MissCounters>>,
 }
@@ -177,24 +174,6 @@ pub fn acknowledge(source: InterruptSource) {
         let (sharers, wanted) = devices.acknowledge(source);
         if sharers < 2 || !wanted {
             return;
-        }
-    }
-}
-
-/// The control port for the server; nothing where the machine has none.
-#[derive(Debug)]
-pub struct ControlStream;
-
-impl Port for ControlStream {
-    fn read(&mut self, buf: &mut [u8]) -> usize {
-        all().control.as_ref().and_then(|port| port.lock().read(buf).ok()).unwrap_or(0)
-    }
-
-    fn write(&mut self, bytes: &[u8]) -> usize {
-        match &all().control {
-            // Without a port, or with a broken one, nobody listens: what is said is gone.
-            None => bytes.len(),
-            Some(port) => port.lock().write(bytes).unwrap_or(bytes.len()),
         }
     }
 }

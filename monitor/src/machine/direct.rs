@@ -5,7 +5,7 @@
 // bytes at the same time.
 #![expect(unsafe_code)]
 
-use crate::boot::layout::direct;
+use super::layout::direct;
 use addr::{BASE_PAGE, MachineAddr, Mfn, PageSize};
 use core::{
     arch::asm,

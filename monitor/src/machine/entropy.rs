@@ -5,7 +5,7 @@
 //! Each VM draws from a fork of its own. Without seed and device, guests are served all the same: they would not be
 //! better off without.
 
-use crate::machine::devices::DirectPlatform;
+use super::devices::DirectPlatform;
 use entropy::Pool;
 use machine_io::Found;
 use rv::{csr, guarded};

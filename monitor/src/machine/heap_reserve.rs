@@ -8,10 +8,10 @@
 //! One lock, taken with the heap's held: nothing here allocates on the heap while it is.
 
 use super::{
+    HOME_NODE, agenda,
     memory::{frames, nearest},
-    shortage::{self, Locked, Relief},
+    relief::{self, Locked, Relief},
 };
-use crate::{boot::HOME_NODE, machine::duties};
 use addr::{BASE_PAGE, Mfn, PAGES_PER_LARGE};
 use core::sync::atomic::{AtomicBool, Ordering};
 use frames::PageUse;
@@ -67,7 +67,7 @@ fn from_reserve(least: u8) -> Option<Piece> {
     let piece = pieces.swap_remove(at);
     drop(pieces);
     IS_SHORT.store(true, Ordering::Relaxed);
-    duties::wake_control();
+    agenda::wake_control();
     Some(piece)
 }
 
@@ -89,7 +89,7 @@ pub fn fill() {
 pub fn step() {
     if is_short() {
         fill();
-        if is_short() && shortage::relieve(None, Locked::Nothing) == Relief::Freed {
+        if is_short() && relief::ask(None, Locked::Nothing) == Relief::Freed {
             fill();
         }
     }

@@ -1,6 +1,6 @@
 //! The machine's interrupts: doorbells between harts, messages to guest interrupt files, and the devices' lines.
 
-use crate::{boot::layout, hart::Hart};
+use super::layout;
 use addr::{CpuIndex, HartId, MachineAddr, Mfn};
 use core::num::NonZero;
 use intc::{HartFile, MachineInterrupts, MmioRegion, Pending};
@@ -37,10 +37,10 @@ pub fn map_registers(range: AddressRange) -> Option<MmioRegion> {
     is_mapped.then(|| unsafe { MmioRegion::new(base, range.bytes() as usize) })
 }
 
-/// Opens this hart for its interrupts.
-pub fn init_hart(hart: &Hart) {
+/// Opens the calling hart, `cpu`, for its interrupts.
+pub fn init_hart(cpu: CpuIndex) {
     if let Some(controllers) = CONTROLLERS.get() {
-        controllers.open_current(hart.cpu);
+        controllers.open_current(cpu);
     }
 }
 
@@ -60,17 +60,17 @@ pub fn send_to_guest_file(cpu: CpuIndex, file: u8, identity: NonZero<u16>) {
     }
 }
 
-/// Takes what is pending for this hart and hands devices' interrupts to `serve`. A bounded number at a time: a source
+/// Takes what is pending for the calling hart, `cpu`, and hands devices' interrupts to `serve`. A bounded number at a time: a source
 /// that never falls silent must not hold the hart.
-pub fn handle_external(hart: &Hart, serve: impl Fn(&Hart, InterruptSource)) {
+pub fn handle_external(cpu: CpuIndex, serve: impl Fn(InterruptSource)) {
     const AT_MOST: usize = 16;
     let Some(controllers) = CONTROLLERS.get() else { return };
     for _ in 0..AT_MOST {
-        match controllers.claim(hart.cpu) {
+        match controllers.claim(cpu) {
             None => return,
             Some(Pending::Ipi) => {}
             Some(Pending::Device(claim)) => {
-                serve(hart, claim.source());
+                serve(claim.source());
                 controllers.complete(claim);
             }
         }

@@ -1,7 +1,7 @@
 //! The machine's memory at rest: the frame allocator over everything that the device tree calls memory.
 
+use super::layout;
 use super::{direct, heap, heap_reserve};
-use crate::boot::layout;
 use addr::{BASE_PAGE, MachineAddr, Mfn, NodeId, PageSize};
 use alloc::vec::Vec;
 use frames::{Frames, MachineMemory, MemMapEntry, MemMapPlan, NodeRegion, PageUse, Span};
@@ -134,11 +134,21 @@ pub fn take_monitor_run(node: NodeId, pages: u64) -> Option<Mfn> {
 /// The machine address of an object of the monitor, in the direct map or in the image.
 #[must_use]
 pub fn machine_address_of(va: u64) -> MachineAddr {
-    if va >= layout::IMAGE_BASE { crate::boot::image::machine_of(va) } else { layout::machine_of_direct(va) }
+    if va >= layout::IMAGE_BASE { crate::machine::image::machine_of(va) } else { layout::machine_of_direct(va) }
 }
 
 /// More memory for the heap.
 fn grow_heap(bytes: usize) -> Option<(*mut u8, usize)> {
     let (first, bytes) = heap_reserve::take(bytes)?;
     Some((layout::direct(first.addr()) as *mut u8, bytes))
+}
+
+/// No copies are made on a node with less than this part of its memory free: one of so many.
+const RESERVE: u64 = 16;
+
+/// Whether the node has so much free memory that it can have copies of pages.
+#[must_use]
+pub fn has_reserve(node: NodeId) -> bool {
+    let counts = frames().counts(node);
+    counts.get(frames::PageState::Free) >= counts.total() / RESERVE
 }

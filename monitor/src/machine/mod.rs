@@ -1,27 +1,22 @@
-//! The machine as the monitor knows it: memory, log, interrupt controllers, disks, network, control port.
+//! What the machine is: its memory, heap, log, interrupt controllers, devices and clock, and what its harts can do. Nothing here
+//! knows of VMs.
 
+pub mod agenda;
 pub mod clock;
 pub mod devices;
 pub mod direct;
-pub mod disks;
-pub mod duties;
 pub mod entropy;
-pub mod gateway;
 pub mod heap;
 pub mod heap_reserve;
+pub mod image;
 pub mod irq;
-mod joining;
-pub mod locality;
+pub mod layout;
 pub mod logging;
 pub mod memory;
-pub mod merging;
-pub mod modules;
-pub mod network;
 pub mod node_box;
-pub mod reclaim;
-pub mod shortage;
+pub mod relief;
 
-use crate::{boot::Bundle, hart::Hart, vcpu::VectorLength};
+use addr::NodeId;
 use control::{BootConfig, MonitorOptions, Name};
 use machine_tree::MachineDescription;
 use rv::world::HartFeatures;
@@ -46,6 +41,13 @@ pub struct Capabilities {
     pub timebase_hz: u64,
 }
 
+/// Bytes per vector register, 0 where the hart has none.
+#[derive(Clone, Copy, Debug)]
+pub struct VectorLength(pub usize);
+
+/// The node that machine-wide things go to.
+pub const HOME_NODE: NodeId = NodeId(0);
+
 static CAPABILITIES: Once<Capabilities> = Once::new();
 static DESCRIPTION: Once<MachineDescription> = Once::new();
 static CONFIG: Once<BootConfig> = Once::new();
@@ -69,18 +71,14 @@ pub fn description() -> &'static MachineDescription {
 }
 
 /// Takes the machine over: controllers and devices.
-pub fn init(description: MachineDescription, bundle: Bundle) {
+pub fn init(description: MachineDescription, config: Option<BootConfig>) {
     let mut controllers = irq::discover(&description);
     entropy::init(&description.chosen.rng_seed);
     clock::init(&description);
     devices::discover(&description, &mut controllers);
     irq::install(controllers);
-    modules::adopt_bundle(&bundle);
     DESCRIPTION.call_once(|| description);
-    let config = bundle.config;
     CONFIG.call_once(|| config.unwrap_or_else(|| BootConfig::new(default_name())));
-    disks::init();
-    network::init();
 }
 
 fn default_name() -> Name {
@@ -88,7 +86,7 @@ fn default_name() -> Name {
 }
 
 /// What the boot bundle's configuration says.
-fn config() -> &'static BootConfig {
+pub fn config() -> &'static BootConfig {
     CONFIG.get().expect("boot sets the configuration first")
 }
 
@@ -134,8 +132,8 @@ pub fn power_off() -> ! {
 }
 
 /// A bounded piece of background work for an idle hart. `false` when there is none.
-pub fn idle_step(hart: &Hart) -> bool {
+pub fn idle_step(node: NodeId) -> bool {
     /// Pages zeroed per step: about 50 microseconds' worth.
     const PAGES: u64 = 64;
-    memory::frames().idle_step(&memory::DirectMemory, hart.node, PAGES) != frames::IdleWork::Nothing
+    memory::frames().idle_step(&memory::DirectMemory, node, PAGES) != frames::IdleWork::Nothing
 }

@@ -3,8 +3,8 @@
 // UNSAFETY: an owning pointer into frames taken from the allocator.
 #![expect(unsafe_code)]
 
+use super::layout;
 use super::memory;
-use crate::boot::layout;
 use addr::{BASE_PAGE, Mfn, NodeId};
 use core::{
     fmt,

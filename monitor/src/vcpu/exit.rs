@@ -1,6 +1,7 @@
 //! From a trap's cause to what happens next.
 
-use super::{Until, Vcpu, sbi, shared::request};
+use super::{Until, Vcpu, sbi};
+use crate::vm::shared::request;
 use crate::{
     hart::{Hart, HartTools},
     machine::memory,
@@ -104,7 +105,7 @@ fn touch(vcpu: &mut Vcpu, hart: &Hart, access: Access, gpa: GuestPhysAddr) -> Ne
     });
     match vcpu.vm.touch(gpa, access, hart.node) {
         Touch::Mapped => {
-            super::shared::add(&vcpu.shared.counters.faults, 1);
+            crate::vm::shared::add(&vcpu.shared.counters.faults, 1);
             if memory::frames().wants_zeroing(hart.node) {
                 // What it took is made up for when it rests.
                 vcpu.leave_when_waiting();

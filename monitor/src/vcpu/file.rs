@@ -1,85 +1,21 @@
-//! A vCPU's interrupt file (AIA): a guest file of its hart's IMSIC while there is one, else a file in software.
-//!
-//! With a hardware file the guest's interrupts never come near the monitor: its page is mapped into the guest, so that
-//! other vCPUs' IPIs and device messages go straight in. Without one, stores into the page and accesses to `stopei`
-//! and `sireg` trap, and [`platform::ImsicFile`] answers.
-//!
-//! The content moves between the two when the vCPU comes to a hart or leaves it. The lock around [`InterruptFile`]
-//! orders senders against that move; a guest's own stores are kept out by unmapping the page first.
+//! The owner's part of a vCPU's interrupt file ([`crate::vm::file`]): the content moves between a guest file of the hart and
+//! software when the vCPU comes to a hart or leaves it. A guest's own stores are kept out by unmapping the page first.
 
-use super::{SharedVcpu, Vcpu, shared::request};
+use super::Vcpu;
 use crate::{
-    hart::{self, Hart, HartTools},
+    hart::{Hart, HartTools},
     machine::irq,
+    vm::file::GUEST_IDS,
 };
-use addr::CpuIndex;
-use core::num::NonZero;
-use device::Width;
-use platform::{ImsicFile, ImsicState, Register, decode_msi};
+use platform::{ImsicFile, ImsicState, Register};
 use rv::{
     csr,
     decode::{CsrAccess, CsrOperand},
     fields::hstatus,
 };
 
-/// Interrupt identities of a guest's file, as its device tree says.
-pub const GUEST_IDS: u16 = 255;
-
 const STOPEI: u16 = 0x15c;
 const SIREG: u16 = 0x151;
-
-/// Where the file is.
-#[derive(Debug)]
-pub struct InterruptFile {
-    /// The hart and its guest file.
-    hardware: Option<(CpuIndex, u8)>,
-    software: ImsicFile,
-}
-
-impl InterruptFile {
-    /// An empty file in software.
-    #[must_use]
-    pub fn new() -> Self {
-        Self { hardware: None, software: ImsicFile::new(GUEST_IDS) }
-    }
-
-    /// Does the software file want to interrupt its vCPU?
-    #[must_use]
-    pub fn wants_interrupt(&self) -> bool {
-        self.hardware.is_none() && self.software.is_asserted()
-    }
-}
-
-impl Default for InterruptFile {
-    fn default() -> Self {
-        Self::new()
-    }
-}
-
-/// Makes identity `eiid` pending for `vcpu`.
-pub fn send(vcpu: &SharedVcpu, eiid: u16) {
-    let mut file = vcpu.file.lock();
-    match file.hardware {
-        Some((cpu, number)) => {
-            if let Some(identity) = NonZero::new(eiid) {
-                irq::send_to_guest_file(cpu, number, identity);
-            }
-        }
-        None => {
-            file.software.raise(eiid);
-            drop(file);
-            vcpu.request(request::EXTERNAL);
-            hart::kick(vcpu);
-        }
-    }
-}
-
-/// A guest's store into the page of `vcpu`'s file that trapped.
-pub fn store(vcpu: &SharedVcpu, offset: u64, width: Width, value: u64) {
-    if let Some(eiid) = decode_msi(offset, width, value) {
-        send(vcpu, eiid);
-    }
-}
 
 /// The vCPU has come to `hart`: gives it a guest file if there is one; its number, or 0.
 pub fn settle(vcpu: &Vcpu, hart: &Hart, tools: &mut HartTools) -> u8 {
@@ -118,14 +54,6 @@ pub fn evacuate(vcpu: &Vcpu, number: u8) {
 #[must_use]
 pub fn pending_files() -> u64 {
     csr::hgeip::read()
-}
-
-/// From now on these guest files interrupt the monitor: those of vCPUs that wait.
-#[inline]
-#[expect(unsafe_code)]
-pub fn watch(files: u64) {
-    // UNSAFETY and SAFETY: hgeie only selects whose interrupts become SGEI, which the per-hart loop handles.
-    unsafe { csr::hgeie::write(files) };
 }
 
 /// Emulates `stopei` and `sireg` on the software file. `false`: another CSR, or no such register.

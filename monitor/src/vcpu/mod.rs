@@ -8,15 +8,17 @@ pub mod exit;
 mod fast;
 pub mod file;
 mod sbi;
-pub mod shared;
 mod turn;
 mod units;
 mod waiting;
 
 use crate::{
     hart::{Hart, HartTools},
-    machine::Capabilities,
-    vm::Vm,
+    machine::{Capabilities, node_box::NodeBox},
+    vm::{
+        Vm,
+        shared::{HsmState, OWNERS_PAGES, SharedVcpu, add, request},
+    },
 };
 use addr::{GuestPhysAddr, VcpuIndex};
 use alloc::sync::Arc;
@@ -32,14 +34,12 @@ use rv::{
     world::{self, GuestContext, VsState},
 };
 use sched::Entity;
-use shared::{HsmState, add, request};
 use tlb::{Fence, TlbContext, TlbGeneration};
-pub use units::{Units, VectorLength};
+pub use units::Units;
 pub use waiting::Until;
 
-/// A vCPU as the rest of the monitor holds it.
-pub type SharedVcpu = Arc<VcpuShared>;
-pub use shared::VcpuShared;
+/// What `ls` shows of a VM's memory counts a vCPU by this.
+const _: () = assert!(NodeBox::<Vcpu>::PAGES == OWNERS_PAGES);
 
 /// Where a vCPU stands with its hart's scheduler.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -4,12 +4,11 @@
 //! Every argument is a guest's allegation: masks that name no vCPU, addresses outside RAM and unknown functions
 //! get the error code that the specification gives, at this one place.
 
-use super::{
-    Until, Vcpu,
-    exit::Next,
-    shared::{HsmState, request},
+use super::{Until, Vcpu, exit::Next};
+use crate::vm::{
+    Vm,
+    shared::{HsmState, SharedVcpu, kick, request},
 };
-use crate::vm::Vm;
 use addr::GuestPhysAddr;
 use control::StopReason;
 use device::GuestMemory as _;
@@ -96,7 +95,7 @@ const fn is_offered(eid: usize) -> bool {
 }
 
 /// Calls `act` for each vCPU that (mask, base) names.
-fn for_each_target(vm: &Vm, mask: u64, base: u64, mut act: impl FnMut(&super::SharedVcpu)) -> Answer {
+fn for_each_target(vm: &Vm, mask: u64, base: u64, mut act: impl FnMut(&SharedVcpu)) -> Answer {
     let vcpus = vm.vcpus();
     if base == ALL_HARTS {
         vcpus.iter().for_each(act);
@@ -126,7 +125,7 @@ fn send_ipi(vcpu: &mut Vcpu, fid: usize) -> Answer {
     vcpu.pmu.count(FirmwareEvent::IpiSent);
     for_each_target(&vcpu.vm, mask, base, |target| {
         target.request(request::SOFTWARE_INTERRUPT);
-        crate::hart::kick(target);
+        kick(target);
     })
 }
 
@@ -146,7 +145,7 @@ fn remote_fence(vcpu: &mut Vcpu, fid: usize, next: &mut Next) -> Answer {
         target.request(bit);
         if target.index != vcpu.index && target.is_loaded() {
             awaited |= 1 << target.index.0;
-            crate::hart::kick(target);
+            kick(target);
         }
     })?;
     *next = vcpu.wait_until(Until::Fences { vcpus: awaited, fences: bit });
@@ -190,7 +189,7 @@ fn hart_start(vcpu: &Vcpu, target: u64, start: u64, opaque: u64) -> Answer {
     }
     shared.claim_start(start, opaque).map_err(|_| Error::AlreadyAvailable)?;
     shared.request(request::START);
-    crate::hart::kick(shared);
+    kick(shared);
     Ok(0)
 }
 

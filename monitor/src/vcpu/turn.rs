@@ -1,7 +1,8 @@
 //! A vCPU's turn on its hart: what it is told when it begins, and when it gives the hart away.
 
-use super::{Vcpu, shared::add};
+use super::Vcpu;
 use crate::machine::memory;
+use crate::vm::shared::add;
 use addr::NodeId;
 use device::GuestMemory as _;
 use rv::fields::hstatus;

@@ -4,6 +4,7 @@
 //! as an illegal instruction; the state is loaded then. Only what the guest dirtied is saved at the end of the
 //! turn, so the copy in memory is always current and the vCPU can move to another hart freely.
 
+use crate::machine::VectorLength;
 use alloc::{boxed::Box, vec};
 use rv::{fields::sstatus, fp};
 
@@ -16,10 +17,6 @@ pub struct Units {
     fp: fp::FpState,
     vector: Option<Box<[u64]>>,
 }
-
-/// Bytes per vector register, 0 where the hart has none.
-#[derive(Clone, Copy, Debug)]
-pub struct VectorLength(pub usize);
 
 impl Units {
     /// After reset.

@@ -3,7 +3,8 @@
 //! Harts that were called away from a VM tell those who wait ([`Vm::tell_waiting`](crate::vm::Vm::tell_waiting)). As one of them may
 //! have left just before it was called, whoever waits looks again from time to time, ever more rarely.
 
-use super::{Next, RunState, Vcpu, shared::request};
+use super::{Next, RunState, Vcpu};
+use crate::vm::shared::request;
 use rv::csr;
 use tlb::TlbGeneration;
 

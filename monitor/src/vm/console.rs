@@ -1,9 +1,27 @@
 //! The console of a VM: what its UART and the SBI debug console print, kept for scroll-back, and what is typed.
 
+use crate::machine::agenda;
 use alloc::{collections::VecDeque, vec::Vec};
+use core::sync::atomic::{AtomicBool, Ordering};
 
 /// Bytes of input that wait for the guest at most; more is refused, and the client hears of it.
 const INPUT_MAX: usize = 4096;
+
+/// Whether a client watches a console. Only then is output worth waking the control hart for.
+static IS_WATCHED: AtomicBool = AtomicBool::new(false);
+
+/// A VM has printed something.
+#[inline]
+pub fn changed() {
+    if IS_WATCHED.load(Ordering::Relaxed) {
+        agenda::wake_control();
+    }
+}
+
+/// Says whether a client watches a console.
+pub fn set_watched(is_watched: bool) {
+    IS_WATCHED.store(is_watched, Ordering::Relaxed);
+}
 
 /// Output ring and input queue.
 #[derive(Debug)]

@@ -236,7 +236,7 @@ impl GuestRam {
 
     /// The guest does not need `[start, start + len)` any more: its machine pages are free as soon as no TLB knows them.
     pub fn give_back(&self, start: GuestPhysAddr, len: u64) {
-        let node = crate::boot::this_hart().map_or(NodeId(0), |hart| hart.node);
+        let node = crate::hart::this_hart().map_or(NodeId(0), |hart| hart.node);
         let pool = self.pool(nearest(node));
         let mut next = Some(start.gfn());
         let end = start.gfn().raw() + len / BASE_PAGE;

@@ -1,33 +1,32 @@
 //! A virtual machine while it runs.
 //!
 //! A [`Vm`] is one life of a VM: from its start until its last vCPU and page are gone. What survives a restart (name,
-//! description, console scroll-back, why it stopped) is in the [`registry`].
+//! description, console scroll-back, why it stopped) is in the registry.
 
-pub mod build;
 pub mod console;
+pub mod file;
 pub mod memory;
 pub mod platform;
-pub mod registry;
+pub mod shared;
 pub mod topology;
 
 use crate::{
     hart,
-    machine::{
-        node_box::NodeBox,
-        shortage::{self, Locked, Relief},
-    },
-    vcpu::{SharedVcpu, Vcpu, shared::request},
+    io::DeviceOwner,
+    machine::relief::{self, Locked, Relief},
 };
-use addr::{GuestPhysAddr, NodeId, VcpuIndex, VmId};
+use addr::{Gfn, GuestPhysAddr, Mfn, NodeId, VcpuIndex, VmId};
 use alloc::{boxed::Box, sync::Arc, vec::Vec};
 use console::Console;
 use control::{EventKind, StopReason, VmMemory, VmSpec};
 use core::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicU64, Ordering, fence};
-use device::GuestMemory as _;
+use device::GuestMemory;
 use memory::GuestRam;
-use platform::Platform;
+use platform::{Platform, Slot};
+use shared::{SharedVcpu, request};
 use spin::Mutex;
 use tlb::ShootdownTracker;
+use virtio::block::BlockTag;
 
 /// What a running VM is doing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -71,7 +70,47 @@ pub struct Vm {
     home: AtomicU8,
 }
 
+/// What a VM is made of.
+pub struct Parts {
+    /// Its identity.
+    pub id: VmId,
+    /// Its description.
+    pub spec: Arc<VmSpec>,
+    /// Its memory.
+    pub ram: GuestRam,
+    /// Its devices.
+    pub platform: Platform,
+    /// Its vCPUs.
+    pub vcpus: Box<[SharedVcpu]>,
+    /// Its console.
+    pub console: Arc<Mutex<Console>>,
+    /// Whether vCPUs have interrupt files (AIA), not a PLIC.
+    pub has_imsic: bool,
+}
+
 impl Vm {
+    /// A VM that runs as soon as its vCPUs have harts.
+    #[must_use]
+    pub fn new(parts: Parts) -> Self {
+        let Parts { id, spec, ram, platform, vcpus, console, has_imsic } = parts;
+        Self {
+            id,
+            spec,
+            ram,
+            platform,
+            vcpus,
+            owned_vcpus: AtomicU32::new(0),
+            phase: AtomicU8::new(Phase::Running as u8),
+            ending: Mutex::new(None),
+            console,
+            has_imsic,
+            node_change_at: AtomicU64::new(0),
+            waiting: AtomicU64::new(0),
+            has_late_requests: AtomicBool::new(false),
+            home: AtomicU8::new(0),
+        }
+    }
+
     /// Its description.
     #[must_use]
     pub fn spec(&self) -> &VmSpec {
@@ -115,7 +154,7 @@ impl Vm {
     /// Output of its console devices.
     pub fn console_output(&self, bytes: &[u8]) {
         self.console.lock().push(bytes);
-        crate::control::console_changed();
+        crate::vm::console::changed();
     }
 
     /// Ends this life because of `reason`. The first reason counts.
@@ -136,7 +175,7 @@ impl Vm {
         self.ending.lock().get_or_insert(ending);
         self.phase.store(Phase::Ending as u8, Ordering::SeqCst);
         self.call_vcpus_back();
-        crate::machine::duties::wake_control();
+        crate::machine::agenda::wake_control();
     }
 
     /// Why it ends, if it does.
@@ -170,7 +209,7 @@ impl Vm {
     /// A disk has requests of which the guest cannot hear yet. No device may be locked.
     pub fn note_late_requests(&self) {
         self.has_late_requests.store(true, Ordering::SeqCst);
-        crate::machine::reclaim::note();
+        crate::machine::agenda::defer();
         // As in `note_waiting`.
         fence(Ordering::SeqCst);
         let _ = self.tell_late_requests();
@@ -209,21 +248,21 @@ impl Vm {
         while rest != 0 {
             let vcpu = self.vcpus.get(rest.trailing_zeros() as usize);
             rest &= rest - 1;
-            vcpu.into_iter().for_each(hart::kick);
+            vcpu.into_iter().for_each(shared::kick);
         }
     }
 
     fn call_vcpus_back(&self) {
         for vcpu in &self.vcpus {
             vcpu.request(request::VM_STATE);
-            hart::kick(vcpu);
+            shared::kick(vcpu);
         }
     }
 
     /// A hart has dropped one of its vCPUs.
     pub fn vcpu_released(&self) {
         if self.owned_vcpus.fetch_sub(1, Ordering::SeqCst) == 1 {
-            crate::machine::duties::wake_control();
+            crate::machine::agenda::wake_control();
         }
     }
 
@@ -236,7 +275,6 @@ impl Vm {
     /// One of its vCPUs goes to another node.
     pub fn note_node_change(&self, now: u64) {
         self.node_change_at.store(now, Ordering::Relaxed);
-        hart::balance::look_after_change(now);
     }
 
     /// Finds out which node has most of its memory.
@@ -278,7 +316,7 @@ impl Vm {
         for vcpu in &self.vcpus {
             let node = hart::all().get(vcpu.cpu().index()).map(|hart| hart.node);
             if let Some(memory) = node.and_then(|node| nodes.get_mut(node.index())) {
-                memory.monitor_pages += NodeBox::<Vcpu>::PAGES;
+                memory.monitor_pages += shared::OWNERS_PAGES;
             }
         }
         nodes
@@ -311,7 +349,7 @@ impl Vm {
     #[cold]
     fn touch_again(&self, addr: GuestPhysAddr, access: memory::Access, node: NodeId) -> memory::Touch {
         loop {
-            let relief = shortage::relieve(Some(&self.ram), Locked::Nothing);
+            let relief = relief::ask(Some(&self.ram), Locked::Nothing);
             let touch = self.ram.touch(addr, access, node);
             match relief {
                 _ if touch != memory::Touch::OutOfMemory => return touch,
@@ -334,6 +372,33 @@ impl Vm {
     #[must_use]
     pub fn gstage_root(&self, node: NodeId) -> u64 {
         self.ram.root(node)
+    }
+}
+
+impl DeviceOwner for Vm {
+    fn id(&self) -> VmId {
+        self.id
+    }
+
+    fn memory(&self) -> &dyn GuestMemory {
+        &self.ram
+    }
+
+    fn complete_block(&self, slot: usize, tag: BlockTag, status: storage::Status) {
+        if let Some(device) = self.platform.slot(slot) {
+            device.complete_block(self, tag, status);
+        }
+    }
+
+    fn receive(&self, slot: usize) -> Option<bool> {
+        match self.platform.slot(slot)? {
+            Slot::Net(net) => Some(net.receive_waiting(self)),
+            _ => None,
+        }
+    }
+
+    fn machine_pages(&self, first: Gfn, pages: u64, each: &mut dyn FnMut(Mfn)) {
+        self.ram.machine_pages(first, pages, each);
     }
 }
 

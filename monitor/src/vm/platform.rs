@@ -11,11 +11,11 @@ mod slots;
 pub use backends::HostPorts;
 pub use slots::{Slot, Traffic, make_devices};
 
-use super::Vm;
-use crate::{
-    hart,
-    vcpu::{SharedVcpu, file, shared::request},
+use super::{
+    Vm, file,
+    shared::{SharedVcpu, kick, request},
 };
+
 use addr::GuestPhysAddr;
 use alloc::vec::Vec;
 use control::{ControlError, Label, StopReason};
@@ -120,7 +120,7 @@ fn deliver_levels(vcpus: &[SharedVcpu], changed: u32, asserted: u32) {
         if let Some(vcpu) = vcpus.get(index as usize) {
             vcpu.set_external_level(asserted >> index & 1 != 0);
             vcpu.request(request::EXTERNAL);
-            hart::kick(vcpu);
+            kick(vcpu);
         }
     }
 }
@@ -267,7 +267,7 @@ impl Platform {
     fn note_backlog(&self, slot: usize) {
         self.backlog.fetch_or(1 << slot, Ordering::Relaxed);
         // A vCPU that asks for something and stops does not go on with it.
-        crate::machine::reclaim::note();
+        crate::machine::agenda::defer();
     }
 
     /// Has the guest asked its devices for more than was done at once?

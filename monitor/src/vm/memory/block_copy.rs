@@ -9,10 +9,7 @@
 
 use super::place::Way;
 use super::{GuestRam, Inner};
-use crate::machine::{
-    memory::{DirectMemory, frames, nearest},
-    shortage,
-};
+use crate::machine::memory::{DirectMemory, frames, has_reserve, nearest};
 use addr::{Gfn, Mfn, NodeId, PAGES_PER_LARGE, PageSize};
 use alloc::vec::Vec;
 use arrayvec::ArrayVec;
@@ -123,7 +120,7 @@ impl GuestRam {
     }
 
     fn block_copy(&self, gfn: Gfn, source: Mfn, to: NodeId, watched: TlbGeneration) -> Option<BlockCopy> {
-        if !shortage::has_reserve(to) {
+        if !has_reserve(to) {
             return None;
         }
         let frame = self.pool(&[to]).replica_block_to_fill(gfn)?;
@@ -152,7 +149,7 @@ impl GuestRam {
             self.placing.replicated.fetch_add(PAGES_PER_LARGE, Relaxed);
             return true;
         }
-        if !shortage::has_reserve(on) {
+        if !has_reserve(on) {
             return false;
         }
         let Some(frame) = self.pool(&[on]).shared_block_to_fill() else { return false };

@@ -1,7 +1,7 @@
 //! The door for devices: a VM's memory by guest-physical address.
 
 use super::{Access, GuestRam, share::Found};
-use crate::machine::{self, direct, memory::DirectMemory, shortage};
+use crate::machine::{self, direct, memory::DirectMemory, relief};
 use addr::{BASE_PAGE, GuestPhysAddr, MachineAddr, Mfn};
 use core::sync::atomic::Ordering;
 use device::{GuestMemory, MemoryFault, PageMap};
@@ -77,7 +77,7 @@ impl GuestRam {
                     }
                     Found::NoMemory if may_be_more => {
                         drop(inner);
-                        may_be_more = shortage::relieve_now(self);
+                        may_be_more = relief::ask_now(self);
                         continue;
                     }
                     Found::NoMemory | Found::Nothing => return Err(MemoryFault { addr: at }),

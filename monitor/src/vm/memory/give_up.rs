@@ -1,12 +1,25 @@
-//! Memory is short ([`crate::machine::shortage`]): copies of pages on other nodes go, whose readers have to go farther then.
+//! Memory is short ([`crate::machine::relief`]): copies of pages on other nodes go, whose readers have to go farther then.
 
 use super::GuestRam;
-use crate::machine::memory::{DirectMemory, frames, nearest};
+use crate::machine::{
+    memory::{DirectMemory, frames, nearest},
+    relief::Asking,
+};
 use addr::{Gfn, Mfn, NodeId};
 use frames::{DyingList, PendingShootdown};
 use pmap::PageState;
 use rv_pte::PteFlags;
 use tlb::TlbGeneration;
+
+impl Asking for GuestRam {
+    fn give_up_copies(&self, pages: usize) -> u64 {
+        self.give_up_copies(pages)
+    }
+
+    fn free_deferred(&self) -> bool {
+        self.free_deferred()
+    }
+}
 
 impl GuestRam {
     /// The copies of up to `most` of its own pages go. Returns how many pages are free by it, as soon as no hart knows them.

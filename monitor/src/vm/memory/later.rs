@@ -7,8 +7,8 @@
 
 use super::GuestRam;
 use crate::machine::{
+    agenda,
     memory::{DirectMemory, frames},
-    reclaim,
 };
 use core::sync::atomic::Ordering;
 use frames::{DyingList, FreeableList, PendingShootdown};
@@ -67,7 +67,7 @@ impl GuestRam {
             Err(pending) => {
                 self.later.lock().keep(pending);
                 self.has_later.store(true, Ordering::Relaxed);
-                reclaim::note();
+                agenda::defer();
             }
         }
     }

@@ -181,7 +181,7 @@ impl GuestRam {
     }
 
     fn merging_pool(&self) -> Pool<'static, DirectMemory> {
-        let node = crate::boot::this_hart().map_or(NodeId(0), |hart| hart.node);
+        let node = crate::hart::this_hart().map_or(NodeId(0), |hart| hart.node);
         self.pool(nearest(node))
     }
 

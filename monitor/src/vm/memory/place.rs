@@ -5,10 +5,7 @@
 //! write it faults and tries again until it is there. So a page that is written all the time can move, too.
 
 use super::{GuestRam, Inner};
-use crate::machine::{
-    memory::{DirectMemory, frames, nearest},
-    shortage,
-};
+use crate::machine::memory::{DirectMemory, frames, has_reserve, nearest};
 use addr::{BASE_PAGE, Gfn, Mfn, NodeId, PageSize};
 use alloc::vec::Vec;
 use arrayvec::ArrayVec;
@@ -255,7 +252,7 @@ impl GuestRam {
         let Replication { gfns, on, counts, patience } = replication;
         let only = [*on];
         let way = Way { tables: self.pool(nearest(*on)), pages: self.pool(&only), to: *on, tick, thresholds };
-        if !shortage::has_reserve(*on) {
+        if !has_reserve(*on) {
             gfns.drain(..).for_each(|_| counts.note(Err(PlacementReason::NoMemory)));
             return Some(*counts);
         }

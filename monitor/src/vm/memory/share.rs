@@ -48,7 +48,7 @@ impl GuestRam {
     /// Lets the shared page `page` stand for guest page `gfn`.
     #[inline(always)]
     pub(super) fn share(&self, gfn: Gfn, page: Mfn) -> PageMap {
-        let node = crate::boot::this_hart().map_or(NodeId(0), |hart| hart.node);
+        let node = crate::hart::this_hart().map_or(NodeId(0), |hart| hart.node);
         let mut guard = self.inner.lock();
         let Inner { pmap, tables, replaced, .. } = &mut *guard;
         self.sharing.mapped.fetch_add(1, Ordering::Relaxed);
@@ -209,7 +209,7 @@ impl GuestRam {
     /// What backs `addr`, after giving the guest a page if need be: its own one to write to.
     #[cold]
     pub(super) fn find_for_device(&self, inner: &mut Inner, addr: GuestPhysAddr, access: Access) -> Found {
-        let node = crate::boot::this_hart().map_or(NodeId(0), |hart| hart.node);
+        let node = crate::hart::this_hart().map_or(NodeId(0), |hart| hart.node);
         let pool = self.pool(nearest(node));
         let Some(gfn) = Some(addr.gfn()).filter(|_| self.is_ram(addr)) else { return Found::Nothing };
         let Some(mapping) = inner.populated(&pool, gfn, self.large_allowed) else { return Found::NoMemory };

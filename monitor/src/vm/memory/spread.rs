@@ -2,10 +2,7 @@
 //! and nothing of copies: they are for all VMs that have it.
 
 use super::{GuestRam, Inner, PlacedCounts, place::reason_of};
-use crate::machine::{
-    memory::{DirectMemory, frames, nearest},
-    shortage,
-};
+use crate::machine::memory::{DirectMemory, frames, has_reserve, nearest};
 use addr::{BASE_PAGE, Gfn, Mfn, NodeId, PageSize};
 use control::PlacementReason;
 use core::sync::atomic::Ordering::Relaxed;
@@ -74,7 +71,7 @@ impl Inner {
 
 /// A new copy of a shared page for all VMs that have it.
 fn copy_of(pool: &Pool<'_, DirectMemory>, page: Mfn, on: NodeId) -> Result<Mfn, PlacementReason> {
-    if !shortage::has_reserve(on) {
+    if !has_reserve(on) {
         return Err(PlacementReason::NoMemory);
     }
     let copy = pool.frames.alloc_page(on, PageUse::Shared).ok_or(PlacementReason::NoMemory)?;

@@ -1,7 +1,7 @@
 //! A VM's disk: the adapter from virtio-blk to the machine's shared disks.
 
 use super::Traffic;
-use crate::machine::disks::{self, View};
+use crate::io::disks::{self, View};
 use addr::GuestPhysAddr;
 use alloc::vec::Vec;
 use device::GuestMemory;

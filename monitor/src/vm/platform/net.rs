@@ -2,10 +2,11 @@
 
 use super::{Traffic, VmEnv};
 use crate::{
-    machine::{
-        self,
+    io::{
         network::{self, SharedPort},
+        sent,
     },
+    machine,
     vm::Vm,
 };
 use addr::BASE_PAGE;
@@ -38,13 +39,13 @@ impl NetPort {
     /// Others may have the pages among these soon: all but headers. A page may be sent in two parts, each in its frame.
     fn note_pages(&self, segments: &[GuestSegment]) {
         const LONGEST_HEADER: u32 = 128;
-        if !machine::merging::is_looking() || segments.iter().all(|segment| segment.len <= LONGEST_HEADER) {
+        if !sent::is_looking() || segments.iter().all(|segment| segment.len <= LONGEST_HEADER) {
             return;
         }
         let Some(vm) = self.sender.as_ref().and_then(Weak::upgrade) else { return };
         for segment in segments.iter().filter(|segment| segment.len > LONGEST_HEADER) {
             let pages = (segment.addr.page_offset() + u64::from(segment.len)).div_ceil(BASE_PAGE);
-            machine::merging::sent(&vm, segment.addr.gfn(), pages);
+            sent::note(&*vm, segment.addr.gfn(), pages);
         }
     }
 }
@@ -92,7 +93,7 @@ impl NetSlot {
     ) -> Result<Self, ControlError> {
         let derive = || subnet::derive_mac(machine::name().as_str(), spec.name.as_str(), position);
         let mac = net.mac.unwrap_or_else(derive);
-        let port = Arc::new(network::find(&net.subnet)?.attach(mac, vm, slot)?);
+        let port = Arc::new(network::find(&net.subnet)?.attach(mac, vm.clone(), slot)?);
         let model = Net::new(
             NetPort { port: port.clone(), sender: spec.sharing.then(|| vm.clone()) },
             NetConfig { mac: mac.0, mtu: net.mtu },

@@ -6,7 +6,11 @@ use super::{
     disk::DiskPort,
     net::NetSlot,
 };
-use crate::{machine::entropy, vm::Vm};
+use crate::{
+    io::{DeviceOwner, disks},
+    machine::{agenda, entropy},
+    vm::Vm,
+};
 use ::platform::map;
 use alloc::{sync::Weak, vec::Vec};
 use control::{ControlError, VmSpec};
@@ -108,7 +112,7 @@ impl Slot {
             Self::Console(device) => {
                 let mut device = device.lock();
                 write(&mut *device)?;
-                crate::machine::duties::wake_control();
+                agenda::wake_control();
                 Ok(device.has_backlog())
             }
             Self::Rng(device) => {
@@ -216,7 +220,7 @@ fn after_block(mut device: MutexGuard<'_, VirtioMmio<Block<DiskPort>>>, vm: &Vm)
     if is_late {
         vm.note_late_requests();
     }
-    due.into_iter().for_each(crate::machine::disks::Due::run);
+    due.into_iter().for_each(disks::Due::run);
     has_more
 }
 
@@ -234,8 +238,9 @@ pub fn make_devices(
     // A PLIC's gateway forwards nothing between claim and completion, so an edge could be lost there.
     let trigger = if has_imsic { Trigger::Edge } else { Trigger::Level };
     let mut devices: Vec<Slot> = Vec::new();
+    let owner: Weak<dyn DeviceOwner> = vm.clone();
     for disk in &spec.disks {
-        let view = crate::machine::disks::mount(disk, (&spec.name, id), vm, devices.len())?;
+        let view = disks::mount(disk, (&spec.name, id), &owner, devices.len())?;
         let model = Block::new(DiskPort::new(view, disk.name.as_str()));
         devices.push(Slot::Block(Mutex::new(VirtioMmio::new(model, line_of(devices.len()), trigger))));
     }

@@ -1,0 +1,84 @@
+//! What the vCPUs of a hart share of it.
+
+use super::stretch::Stretch;
+use crate::machine::Capabilities;
+use rv::csr;
+use tlb::HartVmids;
+
+/// What the vCPUs of a hart share: VMIDs, guest interrupt files, the hart's own timer.
+#[derive(Debug)]
+pub struct HartTools {
+    /// VMIDs of this hart.
+    pub vmids: HartVmids,
+    /// The hart's stay in the monitor.
+    pub stretch: Stretch,
+    files_used: u64,
+    files: u16,
+    timer_armed: u64,
+    files_watched: u64,
+}
+
+impl HartTools {
+    /// None of it in use.
+    #[must_use]
+    pub fn new(capabilities: &Capabilities) -> Self {
+        Self {
+            vmids: HartVmids::new(capabilities.vmid_bits),
+            stretch: Stretch::new(csr::time::read(), capabilities.timebase_hz),
+            files_used: 0,
+            files: capabilities.guest_files,
+            timer_armed: 0,
+            files_watched: u64::MAX,
+        }
+    }
+
+    /// Takes a guest interrupt file of this hart, if one is free. File 0 is "none".
+    pub fn take_file(&mut self) -> Option<u8> {
+        let file = (1..=self.files).find(|file| self.files_used & 1 << file == 0)?;
+        self.files_used |= 1 << file;
+        Some(file as u8)
+    }
+
+    /// Gives a file back.
+    pub fn release_file(&mut self, file: u8) {
+        self.files_used &= !(1 << file);
+    }
+
+    /// Lets these guest files, those of vCPUs that wait, interrupt this hart.
+    #[inline]
+    pub fn watch(&mut self, files: u64) {
+        if self.files_watched != files {
+            self.files_watched = files;
+            watch_files(files);
+        }
+    }
+
+    /// The timer has interrupted: it does so again until it is set, even to the same deadline.
+    #[inline]
+    pub fn timer_fired(&mut self) {
+        self.timer_armed = 0;
+    }
+
+    /// Sets this hart's own timer to `deadline` ticks (`u64::MAX`: never).
+    #[inline]
+    pub fn arm(&mut self, deadline: u64) {
+        if self.timer_armed != deadline {
+            self.timer_armed = deadline;
+            set_timer(deadline);
+        }
+    }
+}
+
+/// From now on these guest files interrupt the monitor: those of vCPUs that wait.
+#[inline]
+#[expect(unsafe_code)]
+fn watch_files(files: u64) {
+    // UNSAFETY and SAFETY: hgeie only selects whose interrupts become SGEI, which the per-hart loop handles.
+    unsafe { csr::hgeie::write(files) };
+}
+
+#[expect(unsafe_code)]
+fn set_timer(deadline: u64) {
+    // UNSAFETY and SAFETY: stimecmp raises HS timer interrupts, which the per-hart loop takes; Sstc is required.
+    unsafe { csr::stimecmp::write(deadline) };
+}

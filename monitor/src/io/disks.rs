@@ -1,0 +1,467 @@
+//! The machine's disks as VMs share them: `storage` over `machine-io`'s drivers.
+//!
+//! # Locking
+//! A VM's block device is locked before the shared disk, the shared disk before the driver. Completions go the other
+//! way round without overlap: the shared disk is let go before the device that waits is locked. A store of modified blocks
+//! comes between the device and the shared disks, see [`stores`].
+
+mod access;
+pub mod stores;
+
+use self::access::{Driver, Guest, MachinePages};
+use super::DeviceOwner;
+use crate::machine::{self, HOME_NODE, devices, direct, memory::frames, relief::Locked};
+use addr::{BASE_PAGE, NodeId, VmId};
+use alloc::{
+    string::{String, ToString},
+    sync::Weak,
+    vec::Vec,
+};
+use control::{ControlError, DeviceInfo, DiskInfo, DiskMode, DiskSpec, DiskStats, EventKind, Name, VmSpec};
+use core::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use device::GuestMemory;
+use machine_io::SECTOR_BYTES;
+use rv::csr;
+use spin::{Mutex, Once};
+use storage::{
+    Context, DiskIo, FailedIo, IoToken, Mode, MountError, MountId, MountSpec, Outcome, PageStore, Piece, Ready,
+    Request, SharedDisk, Status, gpt,
+};
+use virtio::block::{BlockStatus, BlockTag};
+
+/// A machine disk and who has a view of it.
+struct Unit {
+    name: Name,
+    shared: Mutex<SharedDisk>,
+    mounted: Mutex<Vec<Mounted>>,
+}
+
+struct Mounted {
+    mount: MountId,
+    vm: Weak<dyn DeviceOwner>,
+    slot: usize,
+}
+
+static UNITS: Once<Vec<Unit>> = Once::new();
+/// Pages that the caches of all disks may hold together. Reads that have been started may exceed it until the next step.
+static CACHE_BOUND: AtomicU64 = AtomicU64::new(u64::MAX);
+
+/// Part of the machine's memory that the caches of all disks may take together, if the configuration does not say.
+const CACHE_SHARE: u64 = 8;
+
+fn units() -> &'static [Unit] {
+    UNITS.get().map_or(&[], |units| units)
+}
+
+/// Takes the disks that have usable names into use: reads their partition tables. Called once, after the devices.
+pub fn init() {
+    let disks = &devices::all().disks;
+    let configured = u64::from(machine::options().disk_cache_mib) * (1 << 20) / BASE_PAGE;
+    let budget = if configured == 0 { total_pages() / CACHE_SHARE } else { configured };
+    CACHE_BOUND.store(budget, Ordering::Relaxed);
+    let mut found = Vec::new();
+    for (index, disk) in disks.iter().enumerate() {
+        let (label, capacity, read_only) = {
+            let disk = disk.lock();
+            (disk.name().to_string(), disk.capacity_sectors(), disk.is_read_only())
+        };
+        let Ok(name) = Name::new(label.as_str()) else {
+            log::warn!("disk {label:?}: not a name that VMs can use, left out");
+            continue;
+        };
+        let partitions = gpt::read_partitions(capacity, &mut |sector, buf| read_now(index, sector, buf));
+        let shared = SharedDisk::new(&label, capacity, read_only, partitions.unwrap_or_default(), budget);
+        // The position is the driver's index, so a disk without a name keeps its place.
+        while found.len() < index {
+            found.push(placeholder(found.len()));
+        }
+        found.push(Unit { name, shared: Mutex::new(shared), mounted: Mutex::new(Vec::new()) });
+    }
+    UNITS.call_once(|| found);
+    stores::init();
+}
+
+/// Pages of the whole machine.
+fn total_pages() -> u64 {
+    machine::description().nodes.ids().map(|node| frames().counts(node).total()).sum()
+}
+
+fn placeholder(index: usize) -> Unit {
+    let name = Name::new(alloc::format!("unnamed-{index}")).expect("letters, digits and a hyphen");
+    let shared = SharedDisk::new(name.as_str(), 0, true, Vec::new(), 0);
+    Unit { name, shared: Mutex::new(shared), mounted: Mutex::new(Vec::new()) }
+}
+
+/// Reads during boot, waiting at most two seconds.
+fn read_now(index: usize, sector: u64, buf: &mut [u8]) -> bool {
+    const PATIENCE_S: u64 = 2;
+    let Some(page) = MachinePages.alloc(HOME_NODE) else { return false };
+    let mut is_ok = true;
+    for (step, chunk) in buf.chunks_mut(BASE_PAGE as usize).enumerate() {
+        let piece = Piece { addr: page.addr(), bytes: chunk.len() as u32 };
+        let at = sector + step as u64 * (BASE_PAGE / SECTOR_BYTES);
+        let deadline = csr::time::read() + PATIENCE_S * machine::capabilities().timebase_hz;
+        is_ok &= Driver { index }.submit_read(at, &[piece], IoToken(0)).is_ok();
+        let mut ended = None;
+        while is_ok && ended.is_none() && csr::time::read() < deadline {
+            ended = devices::all().disks[index].lock().poll();
+        }
+        match ended {
+            Some(completion) if completion.outcome.is_ok() => direct::read_bytes(page.addr(), chunk),
+            // The device may still write the page: it stays out of use.
+            _ => return false,
+        }
+    }
+    MachinePages.free(page);
+    is_ok
+}
+
+/// A VM's view of a disk; given back when it is dropped.
+pub struct View {
+    backing: Backing,
+    /// The disk's name in the VM.
+    name: Name,
+    vm: VmId,
+    /// It was told that there was no room for a block.
+    is_full: AtomicBool,
+}
+
+enum Backing {
+    Plain { unit: usize, mount: MountId },
+    Volume(stores::VolumeView),
+}
+
+/// Requests that can go on once the device's lock is free.
+pub struct Due(Option<&'static stores::StoreUnit>, [usize; 2]);
+
+impl Due {
+    /// Goes on with them.
+    pub fn run(self) {
+        pump(self.1[0]);
+        if let Some(store) = self.0 {
+            pump(self.1[1]);
+            store.pump();
+        }
+    }
+}
+
+/// Gives the VM in `slot` its view of the disk that `spec` names.
+///
+/// # Errors
+/// The disk or partition does not exist, or somebody else is in the way.
+pub fn mount(
+    spec: &DiskSpec,
+    holder: (&Name, VmId),
+    vm: &Weak<dyn DeviceOwner>,
+    slot: usize,
+) -> Result<View, ControlError> {
+    let (name, id) = holder;
+    let backing = match &spec.overlay {
+        Some(overlay) => Backing::Volume(stores::mount(spec, overlay, name, vm, slot)?),
+        None => mount_plain(spec, name, vm, slot)?,
+    };
+    Ok(View { backing, name: spec.name.clone(), vm: id, is_full: AtomicBool::new(false) })
+}
+
+fn mount_plain(
+    spec: &DiskSpec,
+    holder: &Name,
+    vm: &Weak<dyn DeviceOwner>,
+    slot: usize,
+) -> Result<Backing, ControlError> {
+    let (index, unit) = find(&spec.source)?;
+    let mode = match spec.mode {
+        DiskMode::CopyOnWrite => Mode::CopyOnWrite { limit_pages: u64::MAX },
+        DiskMode::Persistent => Mode::Persistent,
+        DiskMode::ReadOnly => Mode::ReadOnly,
+    };
+    if mode == Mode::Persistent {
+        stores::refuse_base(spec)?;
+    }
+    let wanted = MountSpec { holder: holder.as_str(), partition: spec.partition.as_deref(), mode };
+    let mount = unit.shared.lock().mount(&wanted).map_err(|why| refusal(spec, why))?;
+    if mode == Mode::Persistent {
+        stores::note_written(index, spec.partition.as_deref());
+    }
+    unit.mounted.lock().push(Mounted { mount, vm: vm.clone(), slot });
+    Ok(Backing::Plain { unit: index, mount })
+}
+
+fn find(name: &Name) -> Result<(usize, &'static Unit), ControlError> {
+    let found = units().iter().enumerate().find(|(_, unit)| unit.name == *name);
+    found.ok_or_else(|| ControlError::NoSuchDisk { name: name.clone() })
+}
+
+fn refusal(spec: &DiskSpec, why: MountError) -> ControlError {
+    let disk = spec.source.clone();
+    match why {
+        MountError::NoPartition { label } => ControlError::NoSuchPartition { disk, label },
+        MountError::InUse { holder, .. } => match Name::new(holder) {
+            Ok(holder) => ControlError::DiskBusy { disk, holder },
+            Err(_) => ControlError::Busy { what: "disk".into() },
+        },
+        other => ControlError::Unsupported { what: alloc::format!("disk {disk:?}: {other}").into() },
+    }
+}
+
+impl View {
+    /// Sectors of 512 bytes.
+    #[must_use]
+    pub fn sectors(&self) -> u64 {
+        match &self.backing {
+            Backing::Plain { unit, mount } => units()[*unit].shared.lock().sectors(*mount),
+            Backing::Volume(volume) => volume.sectors(),
+        }
+    }
+
+    /// Are writes refused?
+    #[must_use]
+    pub fn is_read_only(&self) -> bool {
+        match &self.backing {
+            Backing::Plain { unit, mount } => units()[*unit].shared.lock().is_read_only(*mount),
+            Backing::Volume(_) => false,
+        }
+    }
+
+    /// Pages of modified blocks.
+    #[must_use]
+    pub fn private_pages(&self) -> u64 {
+        match &self.backing {
+            Backing::Plain { unit, mount } => units()[*unit].shared.lock().private_pages(*mount),
+            Backing::Volume(_) => 0,
+        }
+    }
+
+    /// Starts a request. Also says whether there is work for [`View::due`].
+    pub fn submit(&self, tag: BlockTag, request: Request<'_>, memory: &dyn GuestMemory) -> (Outcome, bool) {
+        let (outcome, is_due) = match &self.backing {
+            Backing::Plain { unit, mount } => submit_plain(*unit, *mount, tag, request, memory),
+            Backing::Volume(volume) => volume.submit(tag, request, memory),
+        };
+        if let Outcome::Done(status) = outcome {
+            self.note(status);
+        }
+        (outcome, is_due)
+    }
+
+    /// Tells of a request that found no room, once.
+    pub fn note(&self, status: Status) {
+        if status == Status::NoSpace && !self.is_full.swap(true, Ordering::Relaxed) {
+            let store = match &self.backing {
+                Backing::Plain { .. } => None,
+                Backing::Volume(volume) => Some(volume.store_name().into()),
+            };
+            crate::trace::record(Some(self.vm), EventKind::DiskFull { disk: self.name.clone(), store });
+        }
+    }
+
+    /// Forgets the requests under way. Says whether there is work for [`View::due`].
+    pub fn cancel(&self) -> bool {
+        match &self.backing {
+            Backing::Plain { unit, mount } => {
+                let mut shared = units()[*unit].shared.lock();
+                shared.cancel(*mount);
+                shared.has_ready()
+            }
+            Backing::Volume(volume) => volume.cancel(),
+        }
+    }
+
+    /// What goes on once the device's lock is free.
+    #[must_use]
+    pub fn due(&self) -> Due {
+        match &self.backing {
+            Backing::Plain { unit, .. } => Due(None, [*unit; 2]),
+            Backing::Volume(volume) => volume.due(),
+        }
+    }
+}
+
+fn submit_plain(
+    unit: usize,
+    mount: MountId,
+    tag: BlockTag,
+    request: Request<'_>,
+    memory: &dyn GuestMemory,
+) -> (Outcome, bool) {
+    let node = crate::hart::this_hart().map_or(HOME_NODE, |hart| hart.node);
+    let mut driver = Driver { index: unit };
+    let mut context = Context { pages: &MachinePages, io: &mut driver, node };
+    let guest = Guest::new(memory);
+    let answer = {
+        let mut shared = units()[unit].shared.lock();
+        let outcome = shared.submit(mount, tag.raw(), request, &guest, &mut context);
+        (outcome, shared.has_ready())
+    };
+    guest.settle();
+    answer
+}
+
+impl Drop for View {
+    fn drop(&mut self) {
+        // A volume's view lets go of it by itself.
+        if let Backing::Plain { unit, mount } = &self.backing {
+            units()[*unit].shared.lock().unmount(*mount);
+            units()[*unit].mounted.lock().retain(|mounted| mounted.mount != *mount);
+        }
+        crate::machine::agenda::wake_control();
+    }
+}
+
+/// Status for the guest.
+#[must_use]
+pub const fn block_status(status: Status) -> BlockStatus {
+    match status {
+        Status::Ok => BlockStatus::Ok,
+        Status::IoError | Status::NoSpace => BlockStatus::IoError,
+    }
+}
+
+/// One bounded step: completions of all disks, requests that can go on, pages of disks that are gone. `true` while there
+/// is more to do at once.
+pub fn step() -> bool {
+    let mut is_busy = false;
+    for (index, unit) in units().iter().enumerate() {
+        loop {
+            // The driver is let go before the shared disk is taken: requests lock them in the other order.
+            let ended = devices::all().disks[index].lock().poll();
+            let Some(completion) = ended else { break };
+            let is_ok = completion.outcome.is_ok();
+            let failed = unit.shared.lock().on_io_complete(IoToken(completion.token), is_ok, &MachinePages);
+            if let Some(FailedIo { sector, is_write: write }) = failed {
+                log::warn!("disk {}: sector {sector}: {:?}", unit.name, completion.outcome);
+                crate::trace::record(None, EventKind::DiskError { disk: unit.name.clone(), sector, write });
+            }
+        }
+        pump(index);
+        is_busy |= unit.shared.lock().clean_up(&MachinePages);
+    }
+    is_busy | keep_bound() | stores::step()
+}
+
+/// Keeps the caches of all disks together within their bound: the largest one lets go of what was not used lately. `true`
+/// while there is more to let go of.
+fn keep_bound() -> bool {
+    /// Pages of one step.
+    const AT_ONCE: u64 = 256;
+    let held = |unit: &Unit| unit.shared.lock().cached_pages();
+    let excess = units().iter().map(held).sum::<u64>().saturating_sub(CACHE_BOUND.load(Ordering::Relaxed));
+    let largest = units().iter().max_by_key(|unit| held(unit));
+    let Some(unit) = largest.filter(|_| excess > 0) else { return false };
+    unit.shared.lock().trim(excess.min(AT_ONCE), &MachinePages) > 0 && excess > AT_ONCE
+}
+
+/// Goes on with the requests of a disk that can. No device may be locked.
+pub fn pump(index: usize) {
+    let unit = &units()[index];
+    loop {
+        let Some(ready) = unit.shared.lock().next_ready() else { return };
+        let place = {
+            let mounted = unit.mounted.lock();
+            mounted.iter().find(|mounted| mounted.mount == ready.mount).map(|m| (m.vm.upgrade(), m.slot))
+        };
+        match place {
+            Some((Some(vm), slot)) => resume(index, ready, &*vm, slot),
+            Some((None, _)) => {}
+            None => stores::go_on(index, ready),
+        }
+    }
+}
+
+fn resume(index: usize, ready: Ready, vm: &dyn DeviceOwner, slot: usize) {
+    let mut driver = Driver { index };
+    let mut context = Context { pages: &MachinePages, io: &mut driver, node: HOME_NODE };
+    let guest = Guest::new(vm.memory());
+    let outcome = units()[index].shared.lock().resume(ready, &guest, &mut context);
+    guest.settle();
+    if let Outcome::Done(status) = outcome {
+        vm.complete_block(slot, BlockTag::from_raw(ready.tag), status);
+    }
+}
+
+/// The machine has no memory left: takes up to `most` pages from each cache, of what no guest maps. `false` if there is nothing
+/// to take. If the caller may have locked a disk, those that are locked are left out.
+#[must_use]
+pub fn shrink(most: u64, locked: Locked) -> bool {
+    let lock = |unit: &'static Unit| match locked {
+        Locked::Nothing => Some(unit.shared.lock()),
+        Locked::Something => unit.shared.try_lock(),
+    };
+    let freed: u64 = units().iter().filter_map(lock).map(|mut disk| disk.reclaim(most, &MachinePages)).sum();
+    if freed > 0 {
+        crate::trace::record(None, EventKind::DiskCacheShrunk { pages: freed });
+    }
+    freed > 0
+}
+
+/// Do the disks of a description exist?
+///
+/// # Errors
+/// [`ControlError::NoSuchDisk`], [`ControlError::NoSuchPartition`].
+pub fn check(spec: &VmSpec) -> Result<(), ControlError> {
+    for disk in &spec.disks {
+        let (_, unit) = find(&disk.source)?;
+        let shared = unit.shared.lock();
+        if let Some(label) = &disk.partition
+            && !shared.partitions().iter().any(|partition| partition.label == *label)
+        {
+            return Err(ControlError::NoSuchPartition { disk: disk.source.clone(), label: label.clone() });
+        }
+        drop(shared);
+        disk.overlay.as_ref().map_or(Ok(()), stores::check)?;
+    }
+    Ok(())
+}
+
+/// All disks.
+#[must_use]
+pub fn list() -> Vec<DiskInfo> {
+    let info = |(index, unit): (usize, &Unit)| {
+        let shared = unit.shared.lock();
+        let driver = devices::all().disks[index].lock();
+        DiskInfo {
+            name: unit.name.clone(),
+            bytes: driver.capacity_sectors() * SECTOR_BYTES,
+            read_only: driver.is_read_only(),
+            partitions: shared.partitions().iter().map(|partition| String::from(&*partition.label)).collect(),
+            persistent_for: shared.persistent_holder().and_then(|holder| Name::new(holder).ok()),
+        }
+    };
+    units().iter().enumerate().map(info).collect()
+}
+
+/// Counters of all disks.
+#[must_use]
+pub fn stats() -> Vec<DiskStats> {
+    let of = |unit: &Unit| {
+        let metrics = unit.shared.lock().metrics();
+        DiskStats {
+            name: unit.name.clone(),
+            cached_bytes: metrics.cached_pages * BASE_PAGE,
+            hits: metrics.hits,
+            misses: metrics.misses,
+            joins: metrics.joins,
+            mapped_bytes: metrics.mapped_bytes,
+            unaligned_bytes: metrics.unaligned_bytes,
+            refused_bytes: metrics.refused_bytes,
+            reads: metrics.io_reads,
+            read_bytes: metrics.io_blocks_read * BASE_PAGE,
+            writes: metrics.io_writes,
+            written_bytes: metrics.io_sectors_written * SECTOR_BYTES,
+            reclaimed_pages: metrics.reclaimed,
+        }
+    };
+    units().iter().map(of).collect()
+}
+
+/// Devices for `ls`.
+#[must_use]
+pub fn devices() -> Vec<DeviceInfo> {
+    devices::all().list()
+}
+
+/// Bytes of the disk caches in memory of `node`.
+#[must_use]
+pub fn cache_bytes(node: NodeId) -> u64 {
+    units().iter().map(|unit| unit.shared.lock().cached_pages_on(node) * BASE_PAGE).sum()
+}

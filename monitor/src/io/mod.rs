@@ -1,0 +1,11 @@
+//! The machine's disks and network as VMs share them.
+//!
+//! These rooms are below those of VMs, whose devices call them. The other way round they know a VM as a [`DeviceOwner`].
+
+pub mod disks;
+mod gateway;
+pub mod network;
+mod owner;
+pub mod sent;
+
+pub use owner::DeviceOwner;

@@ -1,0 +1,73 @@
+//! The machine has no page left for who needs one: how they ask for relief.
+//!
+//! What can be given up belongs to rooms above (disk cache, copies of pages), so they say at boot who answers.
+
+use super::capabilities;
+use rv::csr;
+use spin::Once;
+
+/// How long a device waits for memory that is on its way.
+const PATIENCE_MS: u64 = 100;
+
+/// What whoever asks has locked.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Locked {
+    /// No disk, not the registry.
+    Nothing,
+    /// Perhaps one of these: what they guard stays, if somebody is at it.
+    Something,
+}
+
+/// What giving something up has come to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Relief {
+    /// Something is free now.
+    Freed,
+    /// Something will be when harts have left guests: who can, tries again after a moment.
+    Coming,
+    /// Nothing is left, and what others have given up meanwhile is free: the caller's last attempt comes after this.
+    Nothing,
+}
+
+/// A VM's memory as far as it can help itself.
+pub trait Asking {
+    /// Gives up copies of its pages, at most `pages`; how many.
+    fn give_up_copies(&self, pages: usize) -> u64;
+    /// Frees a bounded part of what waited for shootdowns. `true` while something waits.
+    fn free_deferred(&self) -> bool;
+}
+
+/// Gives something up.
+type Handler = fn(Option<&dyn Asking>, Locked) -> Relief;
+
+static HANDLER: Once<Handler> = Once::new();
+
+/// Boot: `handler` answers.
+pub fn install(handler: Handler) {
+    HANDLER.call_once(|| handler);
+}
+
+/// Gives up something, for the VM with this memory if it is for one. No VM's memory may be locked.
+#[must_use]
+pub fn ask(asking: Option<&dyn Asking>, locked: Locked) -> Relief {
+    HANDLER.get().map_or(Relief::Nothing, |handler| handler(asking, locked))
+}
+
+/// The same for who cannot try again later, a device: waits for harts that were called away from guests. `false` if nothing
+/// is left.
+#[must_use]
+pub fn ask_now(asking: &dyn Asking) -> bool {
+    let begin = csr::time::read();
+    loop {
+        match ask(Some(asking), Locked::Something) {
+            Relief::Freed => return true,
+            Relief::Nothing => return false,
+            Relief::Coming => {}
+        }
+        // Harts leave guests as soon as they take an interrupt.
+        if csr::time::read().wrapping_sub(begin) > capabilities().timebase_hz * PATIENCE_MS / 1000 {
+            return true;
+        }
+        core::hint::spin_loop();
+    }
+}

@@ -1,0 +1,127 @@
+//! What the control hart does for the whole machine, and when: the control port, disks and network, the lives of VMs, alarms,
+//! merging, hot pages, balancing. Each is a bounded step.
+//!
+//! When they are due is in [`agenda`].
+
+use crate::{
+    control::{ControlStream, Server},
+    hart::{self, Hart},
+    io::{disks, network},
+    machine::{agenda, capabilities, clock, config, description, devices, heap_reserve, memory},
+    services::{alarms, balance, joining, locality, merging, reclaim, registry},
+    trace,
+};
+use ::control::EventKind;
+use core::sync::atomic::{AtomicU64, Ordering};
+use frames::PageState;
+use machine_tree::InterruptSource;
+use rv::csr;
+use spin::Mutex;
+
+static NEXT_BALANCE: AtomicU64 = AtomicU64::new(0);
+static SERVER: Mutex<Option<Server>> = Mutex::new(None);
+
+/// When this hart has to look at its duties even if nothing interrupts it; `is_busy` with a guest, which then is not
+/// interrupted for what can wait.
+#[inline]
+#[must_use]
+pub fn next_tick(hart: &Hart, is_busy: bool) -> u64 {
+    if !hart.is_control() {
+        return u64::MAX;
+    }
+    let duty = if is_busy { agenda::latest() } else { agenda::next() };
+    if balance::is_contended() { duty.min(NEXT_BALANCE.load(Ordering::Relaxed)) } else { duty }
+}
+
+/// Has the control hart anything to do?
+#[inline]
+#[must_use]
+pub fn is_due() -> bool {
+    is_past(agenda::next()) || is_balancing_due()
+}
+
+/// Does background work wait for this hart to rest? Then a guest that has nothing to do should leave it, though nobody else
+/// wants to run: in guest mode it would seem busy.
+#[inline]
+#[must_use]
+pub fn wants_rest(hart: &Hart) -> bool {
+    hart.is_control() && merging::is_under_way()
+}
+
+/// Has this time come? `u64::MAX` never does.
+#[inline]
+fn is_past(when: u64) -> bool {
+    when != u64::MAX && csr::time::read() >= when
+}
+
+#[inline]
+fn is_balancing_due() -> bool {
+    balance::is_contended() && csr::time::read() >= NEXT_BALANCE.load(Ordering::Relaxed)
+}
+
+/// A device of the machine has interrupted the hart `hart`.
+pub fn device_interrupt(hart: &Hart, source: InterruptSource) {
+    devices::acknowledge(source);
+    if hart.is_control() {
+        // It looks right after this; a ring to itself would only bring it here again.
+        let _ = agenda::call();
+    } else {
+        // A PLIC has no wire from every source to every hart.
+        agenda::wake_control();
+    }
+}
+
+/// One bounded step of each duty that is due.
+pub fn step() {
+    if agenda::take_call() {
+        let mut server = SERVER.lock();
+        let server = server.get_or_insert_with(begin);
+        let is_busy = server.step(&mut ControlStream) | disks::step() | network::step() | registry::lock().step();
+        if is_busy {
+            agenda::call_again();
+        }
+    }
+    heap_reserve::step();
+    reclaim::step();
+    alarms::step();
+    merging::step();
+    locality::step();
+    joining::step();
+    if is_balancing_due() || is_past(balance::next_look()) {
+        balance::step(&registry::lock());
+        NEXT_BALANCE.store(csr::time::read() + capabilities().timebase_hz / balance::REBALANCE_HZ, Ordering::Relaxed);
+    }
+    plan();
+}
+
+/// All dates anew.
+fn plan() {
+    let soon = agenda::clear_dates()
+        .min(clock::next_alarm())
+        .min(locality::next_look())
+        .min(heap_reserve::next_look())
+        .min(reclaim::next_look());
+    agenda::note(soon.min(merging::next_step()).min(joining::next_look()), soon.min(merging::latest_step()));
+}
+
+/// The first step: create and start what the configuration says.
+fn begin() -> Server {
+    let free = description().nodes.ids().map(|node| memory::frames().counts(node).get(PageState::Free)).sum::<u64>();
+    trace::record(
+        None,
+        EventKind::MachineBooted {
+            harts: hart::all().len() as u16,
+            nodes: description().nodes.count() as u8,
+            free_bytes: free * addr::BASE_PAGE,
+        },
+    );
+    let mut registry = registry::lock();
+    for spec in config().vms.clone() {
+        let (name, autostart) = (spec.name.clone(), spec.autostart);
+        let outcome = registry.create(spec).and_then(|_| if autostart { registry.start(&name) } else { Ok(()) });
+        if let Err(why) = outcome {
+            log::error!("VM {name}: {why}");
+        }
+    }
+    Server::default()
+}

@@ -1,0 +1,340 @@
+//! Building a VM's life: memory, devices, device tree, boot image; then its vCPUs on their harts.
+
+use super::{
+    mail::{self, Message},
+    modules,
+};
+use crate::{
+    hart, io,
+    machine::{self, node_box::NodeBox},
+    vcpu::Vcpu,
+    vm::{
+        Parts, Vm,
+        console::Console,
+        file,
+        memory::{Access, GuestRam, RAM_START},
+        platform::{self, HostPorts, Platform, Slot},
+        shared::{SharedVcpu, VcpuShared},
+        topology::Topology,
+    },
+};
+use ::platform::{
+    Aplic, GuestTree, InterruptController, PlatformSpec, Plic,
+    guest_tree::{CacheBlocks, Interrupts as TreeInterrupts, MmuType},
+    map,
+};
+use addr::{BASE_PAGE, CpuIndex, GuestPhysAddr, NodeId, VcpuIndex, VmId};
+use alloc::{
+    sync::{Arc, Weak},
+    vec::Vec,
+};
+use control::{Boot, ControlError, Interrupts, Pages, VmSpec};
+use device::GuestMemory as _;
+use merging::Image;
+use modules::Content;
+use spin::Mutex;
+use virtio::rng::EntropySource as _;
+
+/// Where an initrd goes: far enough behind the largest kernel's bss, as boot loaders do.
+const INITRD_ALIGN: u64 = 2 << 20;
+/// Bytes of a large page.
+const LARGE: u64 = 2 << 20;
+/// Room for a device tree at the end of RAM.
+const TREE_ROOM: u64 = 2 << 20;
+
+/// Does everything that the description names exist?
+///
+/// # Errors
+/// What does not.
+pub fn check(spec: &VmSpec) -> Result<(), ControlError> {
+    match &spec.boot {
+        Boot::Kernel { kernel, initrd, .. } => {
+            modules::find(kernel)?;
+            initrd.as_ref().map(modules::find).transpose()?;
+        }
+        Boot::Firmware { module } => {
+            modules::find(module)?;
+        }
+    }
+    if spec.interrupts == Interrupts::Aia && machine::capabilities().guest_files == 0 {
+        return Err(ControlError::Unsupported {
+            what: "AIA for guests: the machine has no guest interrupt files".into(),
+        });
+    }
+    io::network::check(spec)?;
+    io::disks::check(spec)
+}
+
+/// What a VM starts from, as others may: by it, pages are found that stay the same in all of them.
+#[must_use]
+pub fn image(spec: &VmSpec) -> Option<Image> {
+    let module = match &spec.boot {
+        Boot::Kernel { kernel, .. } => kernel,
+        Boot::Firmware { module } => module,
+    };
+    let content = modules::find(module).ok()?;
+    let first = GuestPhysAddr::new(RAM_START + map::KERNEL_OFFSET).gfn();
+    Some(Image { origin: content.origin(), first, pages: content.len() / BASE_PAGE })
+}
+
+/// Builds a VM that is ready to run on these harts, with no vCPU started.
+///
+/// # Errors
+/// What the machine lacks.
+pub fn build(
+    id: VmId,
+    spec: Arc<VmSpec>,
+    console: Arc<Mutex<Console>>,
+    harts: &[CpuIndex],
+) -> Result<Arc<Vm>, ControlError> {
+    check(&spec)?;
+    let topology = Topology::new(&spec, harts);
+    let bytes = u64::from(spec.memory_mib) << 20;
+    if machine::heap_reserve::is_short() {
+        return Err(no_memory(bytes));
+    }
+    let ram = GuestRam::new(id, bytes, &spec).ok_or_else(|| no_memory(bytes))?;
+    let has_imsic = match spec.interrupts {
+        Interrupts::Auto | Interrupts::Aia => machine::capabilities().guest_files != 0,
+        Interrupts::Plic => false,
+    };
+    let vcpus: Vec<SharedVcpu> = (0..spec.vcpus).map(|index| Arc::new(VcpuShared::new(VcpuIndex(index)))).collect();
+    let ports = HostPorts::new(&spec.ports);
+    let mut slots_or_error = Ok(());
+    let vm = Arc::new_cyclic(|weak| {
+        let slots = make_slots(id, &spec, &ports, has_imsic, weak).unwrap_or_else(|why| {
+            slots_or_error = Err(why);
+            platform::no_slots()
+        });
+        Vm::new(Parts {
+            id,
+            spec: spec.clone(),
+            ram,
+            platform: Platform::new(controller(has_imsic, spec.vcpus), slots, ports, machine::clock::epoch_ns()),
+            vcpus: vcpus.into_boxed_slice(),
+            console,
+            has_imsic,
+        })
+    });
+    if let Some(topology) = &topology {
+        vm.vcpus().iter().zip(topology.homes()).for_each(|(vcpu, home)| vcpu.set_home(home));
+    }
+    let home = Home { first: node_of(harts), topology: topology.as_ref() };
+    slots_or_error.and_then(|()| load(&vm, &home)).map(|(pc, tree)| {
+        // vCPU 0 starts; the others wait for HSM.
+        let _ = vm.vcpus()[0].claim_start(pc, tree);
+        vm
+    })
+}
+
+const fn no_memory(needed: u64) -> ControlError {
+    ControlError::OutOfMemory { needed, free: 0 }
+}
+
+fn controller(has_imsic: bool, vcpus: u16) -> InterruptController {
+    if has_imsic { InterruptController::Aplic(Aplic::new(vcpus)) } else { InterruptController::Plic(Plic::new(vcpus)) }
+}
+
+/// Devices in the order of the guest's slots: disks, networks, console, entropy, balloon.
+fn make_slots(
+    id: VmId,
+    spec: &VmSpec,
+    ports: &HostPorts,
+    has_imsic: bool,
+    vm: &Weak<Vm>,
+) -> Result<[Option<Slot>; map::VIRTIO_SLOTS as usize], ControlError> {
+    let mut slots = platform::no_slots();
+    let mut devices = platform::make_devices(id, spec, ports, has_imsic, vm)?.into_iter();
+    for slot in &mut slots {
+        *slot = devices.next();
+    }
+    Ok(slots)
+}
+
+/// The node of the hart that vCPU 0 begins on.
+fn node_of(harts: &[CpuIndex]) -> NodeId {
+    let first = harts.first().and_then(|cpu| hart::all().get(cpu.index()));
+    first.map_or(NodeId(0), |hart| hart.node)
+}
+
+/// Where a VM is at home.
+struct Home<'a> {
+    first: NodeId,
+    topology: Option<&'a Topology>,
+}
+
+impl Home<'_> {
+    /// What is loaded at `[start, start + len)` comes from the node of those who will use it. It would lie on the node of
+    /// the hart that loads it else, the same for all VMs, their kernels included.
+    fn take(&self, vm: &Vm, start: u64, len: u64) {
+        let step = if vm.spec().pages == Pages::Large { LARGE } else { BASE_PAGE };
+        let mut at = start;
+        while at < start + len && vm.memory().is_ram(GuestPhysAddr::new(at)) {
+            let node = self.topology.map_or(self.first, |topology| topology.node_at(at - RAM_START));
+            // Whoever writes finds out whether there was memory.
+            let _ = vm.memory().touch(GuestPhysAddr::new(at), Access::Write, node);
+            at = (at | (step - 1)) + 1;
+        }
+    }
+}
+
+/// Puts kernel, initrd and device tree into RAM; (entry, device tree address).
+fn load(vm: &Vm, home: &Home<'_>) -> Result<(u64, u64), ControlError> {
+    let ram_end = RAM_START + vm.memory().bytes();
+    let (entry, bootargs, initrd) = match &vm.spec().boot {
+        Boot::Kernel { kernel, initrd, cmdline } => {
+            let kernel = modules::find(kernel)?;
+            let entry = RAM_START + map::KERNEL_OFFSET;
+            // Not its room for variables: who clears that touches it first.
+            home.take(vm, entry, kernel.len());
+            write(vm, entry, &kernel)?;
+            let kernel_end = entry + memory_footprint(&kernel);
+            let initrd = initrd.as_ref().map(modules::find).transpose()?;
+            let range = initrd.map(|initrd| place_initrd(vm, &initrd, kernel_end, ram_end, home)).transpose()?;
+            (entry, cmdline.as_str(), range)
+        }
+        Boot::Firmware { module } => {
+            let firmware = modules::find(module)?;
+            // Where S-mode firmware for this board is linked, as on QEMU.
+            let entry = RAM_START + map::KERNEL_OFFSET;
+            home.take(vm, entry, firmware.len());
+            write(vm, entry, &firmware)?;
+            (entry, "", None)
+        }
+    };
+    let tree = build_tree(vm, bootargs, initrd, home.topology)?;
+    let at = (ram_end - TREE_ROOM) & !(BASE_PAGE - 1);
+    home.take(vm, at, tree.blob().len() as u64);
+    let written = vm.memory().write(GuestPhysAddr::new(at), tree.blob());
+    written.map_err(|_| too_small("no room for the device tree".into()))?;
+    Ok((entry, at))
+}
+
+fn too_small(what: alloc::string::String) -> ControlError {
+    ControlError::Unsupported { what: what.into() }
+}
+
+/// Bytes that a kernel takes in memory: its Image header says (`image_size`), else its own size.
+fn memory_footprint(kernel: &Content) -> u64 {
+    let mut first = kernel.pieces();
+    let header = first.next().unwrap_or(&[]);
+    let field = |at: usize| header.get(at..at + 8).and_then(|bytes| bytes.try_into().ok()).map(u64::from_le_bytes);
+    let is_image = header.get(0x38..0x3c) == Some(b"RSC\x05");
+    field(0x10).filter(|_| is_image).unwrap_or(0).max(kernel.len())
+}
+
+fn place_initrd(
+    vm: &Vm,
+    initrd: &Content,
+    kernel_end: u64,
+    ram_end: u64,
+    home: &Home<'_>,
+) -> Result<(u64, u64), ControlError> {
+    // As high as possible, below the device tree: out of the way of a kernel that unpacks itself.
+    let start = (ram_end - TREE_ROOM).checked_sub(initrd.len()).map(|start| start & !(INITRD_ALIGN - 1));
+    match start.filter(|start| *start >= kernel_end) {
+        Some(start) => {
+            home.take(vm, start, initrd.len());
+            write(vm, start, initrd)?;
+            Ok((start, start + initrd.len()))
+        }
+        None => Err(no_memory(kernel_end - RAM_START + initrd.len() + TREE_ROOM + INITRD_ALIGN)),
+    }
+}
+
+fn write(vm: &Vm, start: u64, content: &Content) -> Result<(), ControlError> {
+    let mut at = start;
+    for piece in content.pieces() {
+        let written = vm.memory().write(GuestPhysAddr::new(at), piece);
+        written.map_err(|_| no_memory(start - RAM_START + content.len()))?;
+        at += piece.len() as u64;
+    }
+    Ok(())
+}
+
+fn build_tree(
+    vm: &Vm,
+    bootargs: &str,
+    initrd: Option<(u64, u64)>,
+    topology: Option<&Topology>,
+) -> Result<GuestTree, ControlError> {
+    let description = machine::description();
+    let hart = &description.harts[0];
+    let names = guest_extensions(vm.has_imsic());
+    let virtio_slots: Vec<u8> = vm.platform().slots().map(|(slot, _)| slot as u8).collect();
+    let mut seed = [0; 64];
+    machine::entropy::stream().fill(&mut seed);
+    let tree = GuestTree::build(&PlatformSpec {
+        vcpus: vm.spec().vcpus,
+        extensions: &names,
+        mmu: match hart.mmu {
+            machine_tree::MmuType::Sv57 => MmuType::Sv57,
+            machine_tree::MmuType::Sv48 => MmuType::Sv48,
+            _ => MmuType::Sv39,
+        },
+        cache_blocks: CacheBlocks {
+            management: hart.cbom_block_bytes,
+            prefetch: hart.cbop_block_bytes,
+            zero: hart.cboz_block_bytes,
+        },
+        timebase_hz: description.timebase_hz as u32,
+        ram_bytes: vm.memory().bytes(),
+        interrupts: if vm.has_imsic() {
+            TreeInterrupts::Aia { num_ids: file::GUEST_IDS }
+        } else {
+            TreeInterrupts::Plic
+        },
+        virtio_slots: &virtio_slots,
+        bootargs,
+        initrd: initrd.map(|(start, end)| start..end).as_ref(),
+        rng_seed: &seed,
+        numa: topology.map(Topology::numa),
+    });
+    tree.map_err(|why| too_small(alloc::format!("device tree: {why}")))
+}
+
+/// The ISA that a guest is told: what all harts have, less what is the monitor's own (H, machine-level and hypervisor
+/// extensions), what `henvcfg` keeps off (Svadu, Zicfi*, pointer masking) and what needs counters that are not lent.
+fn guest_extensions(has_imsic: bool) -> Vec<&'static str> {
+    use machine_tree::Extension as E;
+    const WITHHELD: &[E] = &[
+        E::H,
+        E::Svadu,
+        E::Zicfilp,
+        E::Zicfiss,
+        E::Zihpm,
+        E::Zkr,
+        E::Sscofpmf,
+        E::Ssccfg,
+        E::Sscsrind,
+        E::Ssdbltrp,
+        E::Ssnpm,
+        E::Sspm,
+        E::Supm,
+        E::Ssstateen,
+    ];
+    let is_lent = |extension: &E| {
+        let name = extension.name();
+        !WITHHELD.contains(extension)
+            && !name.starts_with("sm")
+            && !name.starts_with("sh")
+            && (*extension != E::Ssaia || has_imsic)
+    };
+    machine::description().common_extensions().iter().filter(is_lent).map(E::name).collect()
+}
+
+/// Gives the VM's vCPUs to their harts: from here on it lives.
+pub fn launch(vm: &Arc<Vm>, harts: &[CpuIndex]) {
+    vm.set_owned_vcpus(harts.len() as u32);
+    for (shared, cpu) in vm.vcpus().iter().zip(harts) {
+        shared.set_cpu(*cpu);
+        let hart = &hart::all()[cpu.index()];
+        match NodeBox::new(hart.node, Vcpu::new(vm.clone(), shared.clone())) {
+            Some(vcpu) => mail::send(hart, Message::Adopt(vcpu)),
+            None => {
+                vm.vcpu_released();
+                vm.request_stop(control::StopReason::OutOfMemory { needed: BASE_PAGE });
+            }
+        }
+    }
+}

@@ -1,0 +1,389 @@
+//! The VMs of this machine, running or not, and their lives: created, started, ended, started again, destroyed.
+//!
+//! Served by the control hart in steps; other harts only ask ([`Vm::request_stop`] and friends). One lock; it is
+//! never held while waiting for another hart.
+
+use super::{
+    balance, build,
+    mail::{self, Message},
+    merging,
+};
+use crate::{
+    hart,
+    vm::{Ending, Vm, console::Console, platform::Traffic, shared::SharedVcpu},
+};
+use addr::{CpuIndex, VmId};
+use alloc::{sync::Arc, vec::Vec};
+use control::{ControlError, EventKind, Name, StopReason, VmSpec, VmState};
+use rv::csr;
+use spin::{Mutex, MutexGuard};
+
+/// Resets within [`RESET_WINDOW_S`] seconds after which a VM is taken to be in a reset loop.
+const RESET_LIMIT: u32 = 10;
+const RESET_WINDOW_S: u64 = 60;
+
+/// A VM as its owner knows it.
+#[derive(Debug)]
+pub struct Record {
+    /// Its identity.
+    pub id: VmId,
+    /// Its description.
+    pub spec: Arc<VmSpec>,
+    /// What it is doing.
+    pub state: VmState,
+    /// Why it stopped last.
+    pub reason: Option<StopReason>,
+    /// Its present life.
+    pub life: Option<Arc<Vm>>,
+    /// Counters and traces of its present life or, when it has stopped, of its last.
+    pub vcpus: Vec<SharedVcpu>,
+    /// The totals of its last life; the present one tells its own.
+    last: Totals,
+    /// Its console, across lives.
+    pub console: Arc<Mutex<Console>>,
+    /// When the present life began.
+    pub started_at: u64,
+    /// Resets since the last start from outside.
+    pub resets: u32,
+    recent_resets: u32,
+    window_start: u64,
+    harts: Vec<CpuIndex>,
+}
+
+/// What went through the devices of a VM in one life.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Totals {
+    /// Disks and network.
+    pub traffic: Traffic,
+    /// Pages that the guest gave back.
+    pub pages_returned: u64,
+    /// Pages that its disks' reads mapped into it, and pages that became its own again by a write.
+    pub pages_shared: (u64, u64),
+    /// Pages merged with equal ones of other VMs, and pages of zeroes that went back.
+    pub pages_merged: (u64, u64),
+    /// What placement did.
+    pub placement: control::PlacementStats,
+}
+
+impl Totals {
+    fn of(vm: &Vm) -> Self {
+        let memory = vm.memory();
+        Self {
+            traffic: vm.platform().traffic(),
+            pages_returned: memory.pages_returned(),
+            pages_shared: memory.pages_shared(),
+            pages_merged: memory.pages_merged(),
+            placement: memory.pages_placed(),
+        }
+    }
+}
+
+/// All VMs.
+#[derive(Debug, Default)]
+pub struct Registry {
+    records: Vec<Record>,
+    next_id: u16,
+}
+
+static REGISTRY: Mutex<Registry> = Mutex::new(Registry { records: Vec::new(), next_id: 1 });
+
+/// The registry, locked.
+pub fn lock() -> MutexGuard<'static, Registry> {
+    REGISTRY.lock()
+}
+
+/// The registry, if nobody else is at it.
+pub fn try_lock() -> Option<MutexGuard<'static, Registry>> {
+    REGISTRY.try_lock()
+}
+
+impl Registry {
+    /// All VMs by age.
+    pub fn records(&self) -> impl Iterator<Item = &Record> {
+        self.records.iter()
+    }
+
+    /// The VM called `name`.
+    ///
+    /// # Errors
+    /// [`ControlError::UnknownVm`].
+    pub fn find(&mut self, name: &Name) -> Result<&mut Record, ControlError> {
+        let found = self.records.iter_mut().find(|record| record.spec.name == *name);
+        found.ok_or_else(|| ControlError::UnknownVm { name: name.clone() })
+    }
+
+    /// Adds a stopped VM.
+    ///
+    /// # Errors
+    /// A wrong description, a name in use, or what the description names does not exist.
+    pub fn create(&mut self, spec: VmSpec) -> Result<VmId, ControlError> {
+        spec.validate()?;
+        if self.records.len() >= control::MAX_VMS {
+            let value = self.records.len() as u64 + 1;
+            return Err(ControlError::TooLarge { what: "number of VMs".into(), value, max: control::MAX_VMS as u64 });
+        }
+        if self.records.iter().any(|record| record.spec.name == spec.name) {
+            return Err(ControlError::VmExists { name: spec.name });
+        }
+        build::check(&spec)?;
+        let id = self.take_id();
+        let console = Console::new(crate::machine::options().console_kib as usize * 1024);
+        let kind = EventKind::VmCreated { vcpus: spec.vcpus, memory_mib: spec.memory_mib };
+        self.records.push(Record {
+            id,
+            spec: Arc::new(spec),
+            state: VmState::Stopped,
+            reason: None,
+            life: None,
+            vcpus: Vec::new(),
+            last: Totals::default(),
+            console: Arc::new(Mutex::new(console)),
+            started_at: 0,
+            resets: 0,
+            recent_resets: 0,
+            window_start: 0,
+            harts: Vec::new(),
+        });
+        crate::trace::record(Some(id), kind);
+        Ok(id)
+    }
+
+    /// Starts a stopped VM.
+    ///
+    /// # Errors
+    /// It is not stopped, or the machine lacks what it needs.
+    pub fn start(&mut self, name: &Name) -> Result<(), ControlError> {
+        let record = self.find(name)?;
+        record.need(VmState::Stopped)?;
+        record.resets = 0;
+        let (id, spec) = (record.id, record.spec.clone());
+        let harts = balance::place(self, &spec);
+        self.find_id(id).map_or(Ok(()), |record| record.begin_life(&harts))
+    }
+
+    /// An identity that no VM has; those of VMs long gone come again after all others.
+    fn take_id(&mut self) -> VmId {
+        loop {
+            let id = VmId(self.next_id);
+            self.next_id = self.next_id.checked_add(1).unwrap_or(1);
+            if self.records.iter().all(|record| record.id != id) {
+                return id;
+            }
+        }
+    }
+
+    fn find_id(&mut self, id: VmId) -> Option<&mut Record> {
+        self.records.iter_mut().find(|record| record.id == id)
+    }
+
+    /// Removes a stopped VM.
+    ///
+    /// # Errors
+    /// It is unknown or not stopped.
+    pub fn destroy(&mut self, name: &Name) -> Result<(), ControlError> {
+        let record = self.find(name)?;
+        record.need(VmState::Stopped)?;
+        let id = record.id;
+        self.records.retain(|record| record.id != id);
+        crate::trace::record(Some(id), EventKind::VmDestroyed);
+        Ok(())
+    }
+
+    /// One bounded step of work: VMs that end lose their vCPUs, then their memory, then stop or start again. `true`
+    /// while there is more to do at once.
+    pub fn step(&mut self) -> bool {
+        let mut is_busy = false;
+        for record in &mut self.records {
+            is_busy |= record.step();
+        }
+        is_busy
+    }
+
+    /// Ends every VM: the machine shuts down.
+    pub fn stop_all(&self) {
+        for life in self.records.iter().filter_map(|record| record.life.as_ref()) {
+            life.request_stop(StopReason::MachineShutdown);
+        }
+    }
+
+    /// Is every VM stopped?
+    #[must_use]
+    pub fn is_quiet(&self) -> bool {
+        self.records.iter().all(|record| record.state == VmState::Stopped)
+    }
+}
+
+impl Record {
+    /// What went through its devices, in its present life or its last.
+    #[must_use]
+    pub fn totals(&self) -> Totals {
+        self.life.as_ref().map_or(self.last, |life| Totals::of(life))
+    }
+
+    /// Is it in the state that a request needs?
+    ///
+    /// # Errors
+    /// [`ControlError::BadState`].
+    pub fn need(&self, wanted: VmState) -> Result<(), ControlError> {
+        if self.state == wanted {
+            return Ok(());
+        }
+        Err(ControlError::BadState { vm: self.spec.name.clone(), state: self.state, wanted })
+    }
+
+    /// Is it in `state`, and all its vCPUs with it?
+    #[must_use]
+    pub fn has_reached(&self, state: VmState) -> bool {
+        let is_still = || self.life.as_ref().is_none_or(|life| life.vcpus().iter().all(|vcpu| !vcpu.is_running()));
+        match state {
+            // Whoever waits for a pause must not wait for ever when the VM ends instead.
+            VmState::Paused => self.state != VmState::Paused || is_still(),
+            _ => self.state == state,
+        }
+    }
+
+    /// Stops its vCPUs where they are.
+    ///
+    /// # Errors
+    /// It does not run.
+    pub fn pause(&mut self) -> Result<(), ControlError> {
+        self.need(VmState::Running)?;
+        if self.life.as_ref().is_some_and(|life| life.set_paused(true)) {
+            self.state = VmState::Paused;
+            crate::trace::record(Some(self.id), EventKind::VmPaused);
+        }
+        Ok(())
+    }
+
+    /// Lets it go on.
+    ///
+    /// # Errors
+    /// It is not paused.
+    pub fn resume(&mut self) -> Result<(), ControlError> {
+        self.need(VmState::Paused)?;
+        if self.life.as_ref().is_some_and(|life| life.set_paused(false)) {
+            self.state = VmState::Running;
+            crate::trace::record(Some(self.id), EventKind::VmResumed);
+        }
+        Ok(())
+    }
+
+    /// Takes its power.
+    ///
+    /// # Errors
+    /// It neither runs nor is paused.
+    pub fn kill(&mut self) -> Result<(), ControlError> {
+        self.need_alive()?.request_stop(StopReason::Killed);
+        Ok(())
+    }
+
+    /// Resets it.
+    ///
+    /// # Errors
+    /// It neither runs nor is paused.
+    pub fn reset(&mut self) -> Result<(), ControlError> {
+        self.need_alive()?.request_reset();
+        Ok(())
+    }
+
+    fn need_alive(&self) -> Result<&Arc<Vm>, ControlError> {
+        if self.state != VmState::Paused {
+            self.need(VmState::Running)?;
+        }
+        let bad = || ControlError::BadState { vm: self.spec.name.clone(), state: self.state, wanted: VmState::Running };
+        self.life.as_ref().ok_or_else(bad)
+    }
+
+    fn begin_life(&mut self, harts: &[CpuIndex]) -> Result<(), ControlError> {
+        let vm = build::build(self.id, self.spec.clone(), self.console.clone(), harts)?;
+        self.started_at = csr::time::read();
+        self.state = VmState::Running;
+        self.reason = None;
+        self.harts = harts.to_vec();
+        self.vcpus = vm.vcpus().to_vec();
+        self.life = Some(vm.clone());
+        crate::trace::record(Some(self.id), EventKind::VmStarted);
+        if self.spec.sharing {
+            merging::began(&vm, build::image(&self.spec));
+        }
+        build::launch(&vm, harts);
+        Ok(())
+    }
+
+    fn step(&mut self) -> bool {
+        let Some(vm) = self.life.clone() else { return false };
+        let Some(ending) = vm.ending() else { return false };
+        if self.state != VmState::Stopping {
+            self.state = VmState::Stopping;
+            merging::ended(self.id);
+            for hart in hart::all() {
+                mail::send(hart, Message::Release(self.id));
+            }
+        }
+        if vm.has_owned_vcpus() {
+            return false;
+        }
+        if !vm.platform().is_idle() {
+            // Requests in flight still name its memory; their completion calls us again.
+            return false;
+        }
+        if vm.memory().tear_down_step() {
+            return true;
+        }
+        vm.platform().disconnect();
+        self.last = Totals::of(&vm);
+        self.life = None;
+        self.state = VmState::Stopped;
+        // The old life lets go of its disks before the next one asks for them.
+        drop(vm);
+        self.finish(ending);
+        false
+    }
+
+    fn finish(&mut self, ending: Ending) {
+        let lost = crate::machine::memory::frames().vm_pages(&crate::machine::memory::DirectMemory, self.id);
+        if !lost.is_empty() {
+            let pages = lost.private + lost.replicas + lost.shared + lost.monitor + lost.dying;
+            log::error!("VM {} lost {pages} pages: {lost:?}", self.spec.name);
+            crate::trace::record(Some(self.id), EventKind::PagesLost { pages });
+        }
+        let reason = match ending {
+            Ending::Stop(reason) if reason.is_crash() && self.spec.on_crash == control::OnCrash::Reset => {
+                log::warn!("VM {}: {reason}; it boots again", self.spec.name);
+                self.begin_again()
+            }
+            Ending::Stop(reason) => Some(reason),
+            Ending::Reset => self.begin_again(),
+        };
+        if let Some(reason) = reason {
+            crate::trace::record(Some(self.id), EventKind::VmStopped { reason: reason.clone() });
+            self.reason = Some(reason);
+        }
+    }
+
+    /// Begins another life; or why there is none.
+    fn begin_again(&mut self) -> Option<StopReason> {
+        // It keeps its harts: its caches and pages are there.
+        let harts = core::mem::take(&mut self.harts);
+        if let Some(reason) = self.note_reset() {
+            return Some(reason);
+        }
+        crate::trace::record(Some(self.id), EventKind::VmReset);
+        let why = self.begin_life(&harts).err()?;
+        log::warn!("VM {} does not start again: {why}", self.spec.name);
+        Some(StopReason::OutOfMemory { needed: u64::from(self.spec.memory_mib) << 20 })
+    }
+
+    /// Counts a reset; a reason to stop when there were too many in a short time.
+    fn note_reset(&mut self) -> Option<StopReason> {
+        let now = csr::time::read();
+        let window = RESET_WINDOW_S * crate::machine::capabilities().timebase_hz;
+        if now.wrapping_sub(self.window_start) > window {
+            self.window_start = now;
+            self.recent_resets = 0;
+        }
+        self.resets += 1;
+        self.recent_resets += 1;
+        (self.recent_resets > RESET_LIMIT).then_some(StopReason::ResetLoop { resets: self.recent_resets })
+    }
+}
