@@ -5,14 +5,15 @@
 //! steps, moving a vCPU takes effect at the next step and costs nothing.
 //!
 //! # Key types
-//! - [`Machine`]: nodes of harts, each with a `sched::RunQueue`; [`Machine::run`] lets time pass, balancing as the
-//!   monitor does.
+//! - [`Machine`]: nodes of harts, each with a `sched::RunQueue`; [`Machine::run`] lets time pass, balancing by the
+//!   functions that the monitor calls, as often as it does.
 //! - [`Program`]: what a vCPU does.
 //! - [`Report`]: how fairly it went, who waited, which harts idled for nothing, what moved.
 //! - [`scenario`]: the standard questions.
 //!
 //! # Tests
-//! `tests/fairness.rs`: the promises of the crate `sched` on whole machines.
+//! `tests/fairness.rs`: the promises of the crate `sched` on whole machines. `tests/stays.rs`: who has moved is left
+//! alone for a while.
 #![forbid(unsafe_code)]
 
 mod machine;

@@ -3,13 +3,10 @@
 use std::collections::BTreeMap;
 
 use addr::{CpuIndex, NodeId, VcpuIndex, VmId};
-use sched::balance::{
-    Activity, Caution, HartFacts, Move, Reason, Snapshot, VcpuFacts, place_vm, pull_for_idle, rebalance_between,
-    rebalance_node,
-};
+use sched::balance::{Activity, Caution, HartFacts, Move, Snapshot, VcpuFacts, place_vm, pull_for_idle, rebalance};
 use sched::{Entity, RunQueue, Scheduling};
 
-use crate::report::Report;
+use crate::report::{Report, Trip};
 use crate::vcpu::{Program, State, Vcpu};
 
 /// Ticks in a millisecond: a timebase of 10 MHz, as on QEMU `virt`.
@@ -17,10 +14,10 @@ pub const TICKS_PER_MS: u64 = 10_000;
 const HZ: u64 = TICKS_PER_MS * 1_000;
 /// Time goes in steps of a quarter of a millisecond.
 const STEP: u64 = TICKS_PER_MS / 4;
-/// The balancers look this often: at 50 Hz, as in the monitor.
+/// The balancer looks this often while a hart is crowded: at 50 Hz, as in the monitor.
 const BALANCE_EVERY: u64 = 20 * TICKS_PER_MS;
-/// An idle hart looks for work this often.
-const PULL_EVERY: u64 = TICKS_PER_MS;
+/// One idle hart of each node looks for work this often while a hart is crowded, as in the monitor.
+const PULL_EVERY: u64 = 2 * TICKS_PER_MS;
 
 /// Nodes of harts that run vCPUs.
 pub struct Machine {
@@ -30,7 +27,9 @@ pub struct Machine {
     index: BTreeMap<Entity, usize>,
     caution: Caution,
     now: u64,
-    moves: BTreeMap<Reason, u64>,
+    /// When the counters began.
+    since: u64,
+    trips: Vec<Trip>,
     /// Hart-ticks idle in this step.
     idle_ticks: u64,
     /// Hart-ticks idle while a vCPU waited anywhere.
@@ -42,8 +41,15 @@ impl Machine {
     /// `nodes` nodes of `harts_per_node` harts.
     #[must_use]
     pub fn new(nodes: u8, harts_per_node: usize) -> Self {
-        let harts: Vec<_> = (0..nodes)
-            .flat_map(|node| (0..harts_per_node).map(move |_| HartFacts { node: NodeId(node), is_online: true }))
+        Self::with_nodes(&vec![harts_per_node; usize::from(nodes)])
+    }
+
+    /// A node for each of `harts_of_nodes`, with so many harts. At most 256 nodes count.
+    #[must_use]
+    pub fn with_nodes(harts_of_nodes: &[usize]) -> Self {
+        let harts: Vec<_> = (0..=u8::MAX)
+            .zip(harts_of_nodes)
+            .flat_map(|(node, harts)| vec![HartFacts { node: NodeId(node), is_online: true }; *harts])
             .collect();
         Self {
             queues: harts.iter().map(|_| Scheduling::new(HZ).new_queue()).collect(),
@@ -52,11 +58,18 @@ impl Machine {
             index: BTreeMap::new(),
             caution: Caution::new(HZ),
             now: 0,
-            moves: BTreeMap::new(),
+            since: 0,
+            trips: Vec::new(),
             idle_ticks: 0,
             wasted_ticks: 0,
             vms: 0,
         }
+    }
+
+    /// Balances with this caution in place of the usual one.
+    #[must_use]
+    pub fn with_caution(self, caution: Caution) -> Self {
+        Self { caution, ..self }
     }
 
     /// Starts a VM where the policy wants it.
@@ -91,10 +104,10 @@ impl Machine {
             self.wasted_ticks += self.idle_ticks.min(waiting as u64 * STEP);
             self.idle_ticks = 0;
             self.now += STEP;
-            if self.now.is_multiple_of(PULL_EVERY) {
+            if self.now.is_multiple_of(PULL_EVERY) && self.is_contended() {
                 self.pull();
             }
-            if self.now.is_multiple_of(BALANCE_EVERY) {
+            if self.now.is_multiple_of(BALANCE_EVERY) && self.is_contended() {
                 self.balance();
             }
         }
@@ -107,14 +120,19 @@ impl Machine {
             // The counters began anew, and so does their history.
             vcpu.history = Default::default();
         }
-        self.moves.clear();
-        self.wasted_ticks = 0;
+        self.trips.clear();
+        (self.wasted_ticks, self.since) = (0, self.now);
     }
 
-    /// How the last `ms` milliseconds went.
+    /// How it went since the counters began.
     #[must_use]
-    pub fn report(&self, ms: u64) -> Report {
-        Report::new(&self.vcpus, self.harts.len(), ms * TICKS_PER_MS, self.wasted_ticks, self.moves.clone())
+    pub fn report(&self) -> Report {
+        Report::new(&self.vcpus, self.harts.len(), self.now - self.since, self.wasted_ticks, &self.trips)
+    }
+
+    /// Has a hart more than it can run at once?
+    fn is_contended(&self) -> bool {
+        self.queues.iter().any(|queue| queue.len() > 1)
     }
 
     fn wake(&mut self) {
@@ -142,12 +160,15 @@ impl Machine {
         self.idle_ticks += left;
     }
 
-    /// Idle harts look for work.
+    /// One idle hart of each node looks for work.
     fn pull(&mut self) {
+        let mut last = None;
         for hart in 0..self.queues.len() {
-            if !self.queues[hart].is_empty() || self.queues.iter().all(|queue| queue.len() <= 1) {
+            let node = Some(self.harts[hart].node);
+            if !self.queues[hart].is_empty() || node == last {
                 continue;
             }
+            last = node;
             let facts = self.facts();
             if let Some(found) = pull_for_idle(&self.snapshot(&facts), &self.caution, CpuIndex(hart as u16)) {
                 self.perform(found);
@@ -155,21 +176,12 @@ impl Machine {
         }
     }
 
-    /// Every node balances itself, then the machine.
     fn balance(&mut self) {
-        for vcpu in &mut self.vcpus {
-            vcpu.history.observe(vcpu.ran_ticks, vcpu.waited_ticks);
-        }
-        let last_node = self.harts.iter().map(|hart| hart.node.0).max().unwrap_or(0);
-        for node in 0..=last_node {
-            // A node knows about its own vCPUs only.
-            let facts: Vec<_> = self.facts_where(|hart| hart.node == NodeId(node));
-            rebalance_node(&self.snapshot(&facts), &self.caution, NodeId(node))
-                .into_iter()
-                .for_each(|found| self.perform(found));
-        }
         let facts = self.facts();
-        rebalance_between(&self.snapshot(&facts), &self.caution).into_iter().for_each(|found| self.perform(found));
+        rebalance(&self.snapshot(&facts), &self.caution).into_iter().for_each(|found| self.perform(found));
+        for vcpu in &mut self.vcpus {
+            vcpu.history.observe(vcpu.ran_ticks, vcpu.waited_ticks, self.caution.history_ticks);
+        }
     }
 
     fn perform(&mut self, found: Move) {
@@ -177,19 +189,16 @@ impl Machine {
         assert_eq!(vcpu.hart, found.from, "the proposal is about the vCPU where it is");
         let lag = self.queues[found.from.index()].remove(found.entity).unwrap_or_default();
         vcpu.hart = found.to;
+        vcpu.moves.note(found.from, found.reason, &self.caution, self.now);
         if let State::Runnable { .. } = vcpu.state {
             self.queues[found.to.index()].enqueue_moved(found.entity, vcpu.weight, lag, self.now);
         }
-        *self.moves.entry(found.reason).or_default() += 1;
+        let Move { entity, from, to, reason } = found;
+        self.trips.push(Trip { at: self.now, entity, from, to, reason });
     }
 
     fn facts(&self) -> Vec<VcpuFacts> {
-        self.facts_where(|_| true)
-    }
-
-    fn facts_where(&self, wanted: impl Fn(&HartFacts) -> bool) -> Vec<VcpuFacts> {
-        let here = self.vcpus.iter().filter(|vcpu| wanted(&self.harts[vcpu.hart.index()]));
-        here.map(|vcpu| self.facts_of(vcpu)).collect()
+        self.vcpus.iter().map(|vcpu| self.facts_of(vcpu)).collect()
     }
 
     fn facts_of(&self, vcpu: &Vcpu) -> VcpuFacts {
@@ -207,6 +216,7 @@ impl Machine {
             activity,
             home: None,
             served_permille: vcpu.history.served_permille(),
+            last_move: vcpu.moves.last(self.now),
         }
     }
 

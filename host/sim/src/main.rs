@@ -30,10 +30,12 @@ fn main() -> Result<()> {
         bail!("--harts {harts}: machines have 1 to 2000 harts");
     }
     if !arguments.json {
-        println!("Service of computing vCPUs relative to their average; hart time; moves per second and hart.");
         println!(
-            "{:<13} {:>6} {:>7} {:>7} {:>7} {:>6} {:>6} {:>7} {:>9} {:>8}",
-            "scenario", "harts", "vcpus", "worst", "best", "jain", "busy", "wasted", "wake us", "moves/s"
+            "Service of computing vCPUs relative to their average; hart time; moves per second and\nhart; moves back to a hart that was left less than a second before."
+        );
+        println!(
+            "{:<13} {:>6} {:>7} {:>7} {:>7} {:>6} {:>6} {:>7} {:>9} {:>8} {:>8}",
+            "scenario", "harts", "vcpus", "worst", "best", "jain", "busy", "wasted", "wake us", "moves/s", "returns"
         );
     }
     for scenario in scenarios {
@@ -62,7 +64,7 @@ fn print_row(scenario: Scenario, report: &Report, ms: u64) {
     let percent = |permille: u64| format!("{}.{}%", permille / 10, permille % 10);
     let moves = report.moved() as f64 * 1_000.0 / ms as f64 / report.harts as f64;
     println!(
-        "{:<13} {:>6} {:>7} {:>7} {:>7} {:>6.3} {:>6} {:>7} {:>9} {:>8.2}",
+        "{:<13} {:>6} {:>7} {:>7} {:>7} {:>6.3} {:>6} {:>7} {:>9} {:>8.2} {:>8}",
         scenario.name(),
         report.harts,
         report.computing,
@@ -72,7 +74,8 @@ fn print_row(scenario: Scenario, report: &Report, ms: u64) {
         percent(report.busy_permille),
         percent(report.wasted_permille),
         report.worst_wake_us,
-        moves
+        moves,
+        report.returns
     );
 }
 
@@ -92,6 +95,8 @@ fn print_json(scenario: Scenario, report: &Report) {
             "wasted_permille": report.wasted_permille,
             "worst_wake_us": report.worst_wake_us,
             "moves": moves,
+            "returns": report.returns,
+            "most_moves_in_a_second": report.most_moves_in_a_second,
         })
     );
 }

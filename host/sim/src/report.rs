@@ -2,10 +2,22 @@
 
 use std::collections::BTreeMap;
 
+use addr::CpuIndex;
+use sched::Entity;
 use sched::balance::Reason;
 
 use crate::machine::TICKS_PER_MS;
 use crate::vcpu::{Program, Vcpu};
+
+/// One move of one vCPU, in ticks of the machine's time.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Trip {
+    pub at: u64,
+    pub entity: Entity,
+    pub from: CpuIndex,
+    pub to: CpuIndex,
+    pub reason: Reason,
+}
 
 /// Figures of one run.
 #[derive(Clone, Debug, Default)]
@@ -28,16 +40,14 @@ pub struct Report {
     pub worst_wake_us: u64,
     /// Moves by reason.
     pub moves: BTreeMap<Reason, u64>,
+    /// Moves of a vCPU to the hart that it had left less than a second before.
+    pub returns: u64,
+    /// Most moves of one vCPU within any second.
+    pub most_moves_in_a_second: usize,
 }
 
 impl Report {
-    pub(crate) fn new(
-        vcpus: &[Vcpu],
-        harts: usize,
-        ticks: u64,
-        wasted_ticks: u64,
-        moves: BTreeMap<Reason, u64>,
-    ) -> Self {
+    pub(crate) fn new(vcpus: &[Vcpu], harts: usize, ticks: u64, wasted_ticks: u64, trips: &[Trip]) -> Self {
         let hart_ticks = (ticks * harts as u64).max(1);
         // By weight: with equal service per weight, all are served alike.
         let per_weight = |vcpu: &Vcpu| vcpu.ran_ticks as f64 / f64::from(vcpu.weight);
@@ -57,7 +67,9 @@ impl Report {
             busy_permille: vcpus.iter().map(|vcpu| vcpu.ran_ticks).sum::<u64>() * 1_000 / hart_ticks,
             wasted_permille: wasted_ticks * 1_000 / hart_ticks,
             worst_wake_us: vcpus.iter().map(|vcpu| vcpu.worst_wake_ticks).max().unwrap_or(0) * 1_000 / TICKS_PER_MS,
-            moves,
+            moves: by_reason(trips),
+            returns: returns(trips),
+            most_moves_in_a_second: trips.iter().map(|trip| in_a_second(trips, trip).count()).max().unwrap_or(0),
         }
     }
 
@@ -66,4 +78,22 @@ impl Report {
     pub fn moved(&self) -> u64 {
         self.moves.values().sum()
     }
+}
+
+fn by_reason(trips: &[Trip]) -> BTreeMap<Reason, u64> {
+    let mut moves = BTreeMap::new();
+    trips.iter().for_each(|trip| *moves.entry(trip.reason).or_default() += 1);
+    moves
+}
+
+/// The trips of the same vCPU in the second that `first` begins, itself included. `trips` are in the order of time.
+fn in_a_second<'a>(trips: &'a [Trip], first: &'a Trip) -> impl Iterator<Item = &'a Trip> {
+    let begin = trips.partition_point(|trip| trip.at < first.at);
+    let second = trips[begin..].iter().take_while(|trip| trip.at < first.at + 1_000 * TICKS_PER_MS);
+    second.filter(|trip| trip.entity == first.entity)
+}
+
+fn returns(trips: &[Trip]) -> u64 {
+    let is_undone = |trip: &&Trip| in_a_second(trips, trip).any(|later| later.to == trip.from);
+    trips.iter().filter(is_undone).count() as u64
 }

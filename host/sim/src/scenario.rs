@@ -82,6 +82,6 @@ impl Scenario {
         machine.run(1_000);
         machine.reset_counters();
         machine.run(ms);
-        machine.report(ms)
+        machine.report()
     }
 }

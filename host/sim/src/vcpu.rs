@@ -2,7 +2,7 @@
 
 use addr::CpuIndex;
 use sched::Entity;
-use sched::balance::ServiceHistory;
+use sched::balance::{MoveHistory, ServiceHistory};
 
 /// What a vCPU does, for ever. Lengths in ticks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -31,6 +31,7 @@ pub(crate) struct Vcpu {
     /// Longest time from a wake-up to the first instruction.
     pub worst_wake_ticks: u64,
     pub history: ServiceHistory,
+    pub moves: MoveHistory,
 }
 
 /// Where it stands.
@@ -54,6 +55,7 @@ impl Vcpu {
             waited_ticks: 0,
             worst_wake_ticks: 0,
             history: ServiceHistory::default(),
+            moves: MoveHistory::default(),
         }
     }
 

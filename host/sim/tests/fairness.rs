@@ -16,19 +16,20 @@ fn vcpus_that_divide_evenly_are_served_alike_and_stay() {
 
 #[test]
 fn vcpus_that_do_not_divide_take_turns() {
-    let report = Scenario::ThreeOnTwo.measure(16, 2_000);
+    let report = Scenario::ThreeOnTwo.measure(16, 6_000);
     assert!(report.worst_permille >= 970 && report.best_permille <= 1_030, "{report:?}");
-    assert_eq!(report.wasted_permille, 0);
-    // A hart takes part in no more than every second look of the balancer.
-    assert!(report.moved() <= 16 * 2 * 25, "{report:?}");
+    assert_eq!((report.wasted_permille, report.returns), (0, 0), "{report:?}");
+    // Not even within one second is anybody forgotten.
+    let report = Scenario::ThreeOnTwo.measure(16, 1_000);
+    assert!(report.worst_permille >= 850, "{report:?}");
 }
 
 #[test]
 fn one_vcpu_too_many_is_not_starved() {
-    let report = Scenario::OneMore.measure(8, 2_000);
+    let report = Scenario::OneMore.measure(8, 6_000);
     assert!(report.worst_permille >= 970, "{report:?}");
     // Between nodes the balancer tolerates more before it moves memory's users away.
-    let report = Scenario::OneMore.measure(32, 2_000);
+    let report = Scenario::OneMore.measure(32, 6_000);
     assert!(report.worst_permille >= 700, "{report:?}");
 }
 
@@ -36,11 +37,11 @@ fn one_vcpu_too_many_is_not_starved() {
 fn idle_harts_take_over_within_milliseconds() {
     let mut machine = Scenario::Crowded.build(32);
     machine.run(200);
-    let report = machine.report(200);
+    let report = machine.report();
     assert!(report.wasted_permille <= 150, "{report:?}");
     machine.reset_counters();
     machine.run(500);
-    let report = machine.report(500);
+    let report = machine.report();
     assert_eq!((report.wasted_permille, report.busy_permille, report.moved()), (0, 1_000, 0), "{report:?}");
 }
 
@@ -70,12 +71,14 @@ proptest! {
         machine.start_vm_on(100, &programs, &places);
         machine.run(1_000);
         machine.reset_counters();
-        machine.run(2_000);
-        let report = machine.report(2_000);
-        // The idle balancer lets a vCPU wait for a while before it takes it away from its caches.
-        prop_assert!(report.wasted_permille <= 100, "{report:?}");
+        machine.run(6_000);
+        let report = machine.report();
+        // The idle balancer lets a vCPU wait for a while before it takes it away from its caches, and for longer where
+        // it has just come.
+        prop_assert!(report.wasted_permille <= 200, "{report:?}");
+        prop_assert!(report.most_moves_in_a_second <= 6, "{report:?}");
         if report.computing > 0 {
-            prop_assert!(report.worst_permille >= 500, "{report:?}");
+            prop_assert!(report.worst_permille >= 600, "{report:?}");
         }
     }
 }

@@ -12,9 +12,9 @@ use crate::{
 };
 use addr::{CpuIndex, VmId};
 use alloc::vec::Vec;
-use control::{EventKind, MigrationReason};
+use control::EventKind;
 use rv::csr;
-use sched::{Entity, RunQueue};
+use sched::{Entity, RunQueue, balance::Reason};
 
 /// How often a second a hart looks whether what waits for other harts can go on.
 const LOOKS_HZ: u64 = 20_000;
@@ -99,13 +99,15 @@ impl HartLocal {
     }
 
     /// Gives a vCPU to hart `to`, with what is owed to it in the interrupt file: as soon as nobody stores into that.
-    pub(super) fn hand_over(&mut self, hart: &Hart, entity: Entity, to: CpuIndex, reason: MigrationReason) {
+    pub(super) fn hand_over(&mut self, hart: &Hart, entity: Entity, to: CpuIndex, reason: Reason) {
         let (Some(at), Some(target)) = (self.position(entity), hart::all().get(to.index())) else { return };
         if target.cpu == hart.cpu || self.vcpus[at].run_state == RunState::Leaving {
             return;
         }
-        let kind = EventKind::VcpuMigrated { vcpu: entity.vcpu, from: hart.cpu, to, reason };
+        let kind = EventKind::VcpuMigrated { vcpu: entity.vcpu, from: hart.cpu, to, reason: balance::traced(reason) };
         crate::trace::record(Some(entity.vm), kind);
+        // After the event: two events of a vCPU are never closer than its stay.
+        self.vcpus[at].shared.note_move(hart.cpu, reason, &balance::caution(), csr::time::read());
         self.begin_to_leave(at, Some(to));
         self.let_go(hart);
     }

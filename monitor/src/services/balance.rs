@@ -98,7 +98,15 @@ fn vcpu_facts(vm: VmId, vcpu: &VcpuShared, weight: u32, home: Option<NodeId>, no
     };
     // Where its guest thinks that it is comes first.
     let home = vcpu.home().or(home);
-    VcpuFacts { entity, weight, hart: vcpu.cpu(), activity, home, served_permille: vcpu.served_permille() }
+    VcpuFacts {
+        entity,
+        weight,
+        hart: vcpu.cpu(),
+        activity,
+        home,
+        served_permille: vcpu.served_permille(),
+        last_move: vcpu.last_move(now),
+    }
 }
 
 fn distance(from: NodeId, to: NodeId) -> u8 {
@@ -122,14 +130,14 @@ pub fn step(registry: &registry::Registry) {
     let facts = Facts::new(registry);
     let snapshot = Snapshot { harts: &facts.harts, vcpus: &facts.vcpus, distance: &distance };
     rebalance(&snapshot, &caution()).into_iter().for_each(propose);
-    let now = csr::time::read();
+    let (now, history_ticks) = (csr::time::read(), caution().history_ticks);
     if facts.vcpus.iter().any(|vcpu| facts.is_away(vcpu)) {
         NEXT_LOOK.fetch_min(now + machine::capabilities().timebase_hz / AWAY_HZ, Ordering::SeqCst);
     }
     for record in registry.records() {
         let Some(life) = &record.life else { continue };
         let entity = |vcpu: &VcpuShared| Entity { vm: record.id, vcpu: vcpu.index };
-        life.vcpus().iter().for_each(|vcpu| vcpu.observe_service(entity(vcpu), now));
+        life.vcpus().iter().for_each(|vcpu| vcpu.observe_service(entity(vcpu), history_ticks, now));
     }
 }
 
@@ -156,7 +164,8 @@ fn pull_for(idle: CpuIndex) {
     pull_for_idle(&snapshot, &caution(), idle).into_iter().for_each(propose);
 }
 
-fn caution() -> Caution {
+/// The policy's numbers on this machine.
+pub fn caution() -> Caution {
     Caution::new(machine::capabilities().timebase_hz)
 }
 
@@ -164,11 +173,12 @@ fn caution() -> Caution {
 fn propose(proposal: Move) {
     let Move { entity, from, to, reason } = proposal;
     if let Some(hart) = all().get(from.index()) {
-        mail::send(hart, Message::HandOver { entity, to, reason: traced(reason) });
+        mail::send(hart, Message::HandOver { entity, to, reason });
     }
 }
 
-const fn traced(reason: Reason) -> MigrationReason {
+/// The reason as clients are told.
+pub const fn traced(reason: Reason) -> MigrationReason {
     match reason {
         Reason::IdlePull | Reason::Home => MigrationReason::IdleElsewhere,
         Reason::Even | Reason::Rotate => MigrationReason::Balance,

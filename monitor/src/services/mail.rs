@@ -8,9 +8,8 @@ use crate::{
 };
 use addr::{CpuIndex, VmId};
 use alloc::{boxed::Box, vec::Vec};
-use control::MigrationReason;
 use core::sync::atomic::{AtomicBool, Ordering};
-use sched::Entity;
+use sched::{Entity, balance::Reason};
 use spin::{Mutex, Once};
 
 /// A message to a hart.
@@ -25,7 +24,7 @@ pub enum Message {
         /// Its new hart.
         to: CpuIndex,
         /// Why.
-        reason: MigrationReason,
+        reason: Reason,
     },
     /// Drop the vCPUs of this VM: it is being torn down.
     Release(VmId),

@@ -7,7 +7,10 @@ use addr::{CpuIndex, NodeId, VcpuIndex, VmId};
 use control::{ExitCause, ExitCounts, VcpuState, VcpuStats, VmState};
 use core::sync::atomic::{AtomicBool, AtomicU8, AtomicU16, AtomicU32, AtomicU64, Ordering};
 use rv::csr;
-use sched::{Entity, balance::ServiceHistory};
+use sched::{
+    Entity,
+    balance::{Caution, LastMove, MoveHistory, Reason, ServiceHistory},
+};
 use spin::Mutex;
 
 use super::file::InterruptFile;
@@ -141,6 +144,7 @@ pub struct VcpuShared {
     /// The guest's `satp` when it was asked for; 0 if not told yet.
     root: AtomicU64,
     service: Mutex<ServiceHistory>,
+    moves: Mutex<MoveHistory>,
     /// The vCPU's interrupt file (AIA).
     pub file: Mutex<InterruptFile>,
     /// Counters.
@@ -167,6 +171,7 @@ impl VcpuShared {
             runnable_since: AtomicU64::new(0),
             root: AtomicU64::new(0),
             service: Mutex::new(ServiceHistory::default()),
+            moves: Mutex::new(MoveHistory::default()),
             file: Mutex::new(InterruptFile::new()),
             counters: VcpuCounters::default(),
             trace: ExitRing::new(),
@@ -301,10 +306,21 @@ impl VcpuShared {
     }
 
     /// Takes the counters into the history of how well it was served.
-    pub fn observe_service(&self, entity: Entity, now: u64) {
+    pub fn observe_service(&self, entity: Entity, history_ticks: u64, now: u64) {
         let ran = self.run_ticks(entity, now);
         let waited = self.counters.wait_ticks.load(Ordering::Relaxed);
-        self.service.lock().observe(ran, waited);
+        self.service.lock().observe(ran, waited, history_ticks);
+    }
+
+    /// Owner: it leaves hart `left` because of `reason`.
+    pub fn note_move(&self, left: CpuIndex, reason: Reason, caution: &Caution, now: u64) {
+        self.moves.lock().note(left, reason, caution, now);
+    }
+
+    /// Its last move, if it has moved since its VM started.
+    #[must_use]
+    pub fn last_move(&self, now: u64) -> Option<LastMove> {
+        self.moves.lock().last(now)
     }
 
     /// Ticks in guest mode until `now`; `entity` is this vCPU.

@@ -6,7 +6,8 @@ use addr::{CpuIndex, NodeId};
 use alloc::vec::Vec;
 use arrayvec::ArrayVec;
 
-use super::loads::{Loads, is_due, waited};
+use super::loads::{Load, Loads, is_due, waited};
+use super::stay::may_leave;
 use super::{Caution, Move, Reason, Snapshot, VcpuFacts};
 
 /// Most moves that one call proposes.
@@ -14,30 +15,14 @@ pub const MAX_MOVES: usize = 8;
 
 /// The moves that would make the machine fairer: first inside each node, the worst-served ones before others, then
 /// vCPUs that can go home, then between nodes. At most [`MAX_MOVES`], each vCPU at most once. Work: harts and vCPUs,
-/// for each move and node; machines of hundreds of harts use [`rebalance_node`] and [`rebalance_between`].
+/// for each move and node.
 #[must_use]
 pub fn rebalance(snapshot: &Snapshot<'_>, caution: &Caution) -> ArrayVec<Move, MAX_MOVES> {
-    let mut plan = Plan::new(snapshot);
+    let mut plan = Plan { snapshot: *snapshot, loads: Loads::new(*snapshot), caution, moves: ArrayVec::new() };
     for node in plan.nodes_by_need() {
-        plan.inside(node, caution);
+        plan.inside(node);
     }
-    plan.between(caution);
-    plan.moves
-}
-
-/// Like [`rebalance`], inside one node only. Each node may do this for itself, from facts about itself, and often.
-#[must_use]
-pub fn rebalance_node(snapshot: &Snapshot<'_>, caution: &Caution, node: NodeId) -> ArrayVec<Move, MAX_MOVES> {
-    let mut plan = Plan::new(snapshot);
-    plan.inside(node, caution);
-    plan.moves
-}
-
-/// Like [`rebalance`], between nodes only.
-#[must_use]
-pub fn rebalance_between(snapshot: &Snapshot<'_>, caution: &Caution) -> ArrayVec<Move, MAX_MOVES> {
-    let mut plan = Plan::new(snapshot);
-    plan.between(caution);
+    plan.between();
     plan.moves
 }
 
@@ -50,17 +35,20 @@ struct Rules {
     unfair_permille: u16,
 }
 
+/// Harts that one step tries as targets. The first will do, unless who should go there has just left it.
+const TARGETS: usize = 4;
+
+/// Harts with little to do, the one with least first.
+type Targets = ArrayVec<(CpuIndex, Load), TARGETS>;
+
 struct Plan<'a> {
     snapshot: Snapshot<'a>,
     loads: Loads<'a>,
+    caution: &'a Caution,
     moves: ArrayVec<Move, MAX_MOVES>,
 }
 
 impl<'a> Plan<'a> {
-    fn new(snapshot: &Snapshot<'a>) -> Self {
-        Self { snapshot: *snapshot, loads: Loads::new(*snapshot), moves: ArrayVec::new() }
-    }
-
     /// The nodes, those first where a hart with several vCPUs serves them worst: however few moves a call makes, no
     /// node is left out for long.
     fn nodes_by_need(&self) -> Vec<NodeId> {
@@ -75,43 +63,61 @@ impl<'a> Plan<'a> {
         nodes
     }
 
-    fn inside(&mut self, node: NodeId, caution: &Caution) {
+    fn inside(&mut self, node: NodeId) {
         let rules = Rules {
             domain: Some(node),
-            wait_ticks: caution.local_wait_ticks,
-            unfair_permille: caution.local_unfair_permille,
+            wait_ticks: self.caution.local_wait_ticks,
+            unfair_permille: self.caution.local_unfair_permille,
         };
         while !self.moves.is_full() && self.step(rules) {}
     }
 
-    fn between(&mut self, caution: &Caution) {
+    fn between(&mut self) {
         while !self.moves.is_full() && self.go_home() {}
         let rules = Rules {
             domain: None,
-            wait_ticks: caution.remote_wait_ticks,
-            unfair_permille: caution.remote_unfair_permille,
+            wait_ticks: self.caution.remote_wait_ticks,
+            unfair_permille: self.caution.remote_unfair_permille,
         };
         while !self.moves.is_full() && self.step(rules) {}
     }
 
     /// Proposes one move inside the domain, if there is a good one.
     fn step(&mut self, rules: Rules) -> bool {
+        let targets = self.targets(rules);
         // Among equally loaded harts: from where service is worst to where it is best.
-        let busiest = self.loads.harts(rules.domain).filter(|(_, load)| load.runnable > 1);
-        let from = busiest.max_by_key(|(cpu, load)| (load.weight, Reverse(load.served_permille()), Reverse(*cpu)));
-        let least = self.loads.harts(rules.domain);
-        let to = least.min_by_key(|(cpu, load)| (load.weight, Reverse(load.served_permille()), *cpu));
-        let (Some((from, _)), Some((to, _))) = (from, to) else { return false };
-        if from == to {
-            return false;
-        }
-        if let Some(vcpu) = self.to_even(from, to, rules) {
-            return self.propose(vcpu, to, Reason::Even);
-        }
-        match self.to_rotate(from, to, rules) {
-            Some(vcpu) => self.propose(vcpu, to, Reason::Rotate),
+        let crowded = self.loads.harts(rules.domain).filter(|(_, load)| load.runnable > 1);
+        let sources = crowded.filter_map(|(cpu, load)| {
+            let key = (load.weight, Reverse(load.served_permille()), Reverse(cpu));
+            Some((key, self.best_from(cpu, &targets, rules)?))
+        });
+        match sources.max_by_key(|(key, _)| *key) {
+            Some((_, (vcpu, to, reason))) => self.propose(vcpu, to, reason),
             None => false,
         }
+    }
+
+    fn targets(&self, rules: Rules) -> Targets {
+        let key = |(cpu, load): &(CpuIndex, Load)| (load.weight, Reverse(load.served_permille()), *cpu);
+        let mut targets = Targets::new();
+        for (cpu, load) in self.loads.harts(rules.domain) {
+            let hart = (cpu, *load);
+            if targets.is_full() && targets.last().is_some_and(|last| key(&hart) < key(last)) {
+                targets.pop();
+            }
+            if targets.try_push(hart).is_ok() {
+                order::by_key(&mut targets, key);
+            }
+        }
+        targets
+    }
+
+    /// Who should leave `from`, for the first target that is better for somebody.
+    fn best_from(&self, from: CpuIndex, targets: &Targets, rules: Rules) -> Option<(&'a VcpuFacts, CpuIndex, Reason)> {
+        targets.iter().filter(|(to, _)| *to != from).find_map(|(to, _)| {
+            let even = self.to_even(from, *to, rules).map(|vcpu| (vcpu, *to, Reason::Even));
+            even.or_else(|| Some((self.to_rotate(from, *to, rules)?, *to, Reason::Rotate)))
+        })
     }
 
     /// A waiting vCPU whose move leaves both harts less loaded than `from` is now.
@@ -119,16 +125,19 @@ impl<'a> Plan<'a> {
         let (high, low) = (self.loads.of(from).weight, self.loads.of(to).weight);
         let node = self.snapshot.harts.get(to.index())?.node;
         let helps = |vcpu: &&VcpuFacts| {
-            is_due(vcpu, rules.wait_ticks, rules.unfair_permille) && low + u64::from(vcpu.weight) < high
+            is_due(vcpu, rules.wait_ticks, rules.unfair_permille)
+                && low + u64::from(vcpu.weight) < high
+                && self.may_leave(vcpu, to, Reason::Even)
         };
         self.movable(from).filter(helps).min_by_key(|vcpu| {
             let leaves_home = vcpu.home.is_some_and(|home| home != node);
-            (self.has_sibling(vcpu, to), leaves_home, Reverse(waited(vcpu)))
+            (self.has_sibling(vcpu, to), leaves_home, Reverse(waited(vcpu)), vcpu.entity)
         })
     }
 
     /// The best-served vCPU of `from`, if the harts' loads differ by no more than it and service differs too much.
-    /// The two harts change roles: those who stay on `from` now have the better place.
+    /// The two harts change roles: those who stay on `from` now have the better place. If it may not leave yet, nobody
+    /// else goes: it would keep the better place for itself.
     fn to_rotate(&self, from: CpuIndex, to: CpuIndex, rules: Rules) -> Option<&'a VcpuFacts> {
         let (high, low) = (self.loads.of(from), self.loads.of(to));
         let unfairness = low.served_permille().checked_sub(high.served_permille())?;
@@ -139,6 +148,7 @@ impl<'a> Plan<'a> {
         self.movable(from)
             .filter(fits)
             .max_by_key(|vcpu| (!self.has_sibling(vcpu, to), vcpu.served_permille, Reverse(vcpu.entity)))
+            .filter(|vcpu| self.may_leave(vcpu, to, Reason::Rotate))
     }
 
     /// Proposes to bring one vCPU back to the node of its memory, onto an idle hart.
@@ -150,7 +160,8 @@ impl<'a> Plan<'a> {
             // A sibling that sleeps there would soon be in the way.
             let is_free = |cpu, runnable| runnable == 0 && !self.has_sibling(vcpu, cpu);
             let idle = self.loads.harts(Some(home)).find(|(cpu, load)| is_free(*cpu, load.runnable));
-            (is_away && is_movable).then_some((vcpu, idle?.0))
+            let (idle, _) = idle.filter(|_| is_away && is_movable)?;
+            self.may_leave(vcpu, idle, Reason::Home).then_some((vcpu, idle))
         });
         match homes.min_by_key(|(vcpu, _)| (vcpu.served_permille, vcpu.entity)) {
             Some((vcpu, idle)) => self.propose(vcpu, idle, Reason::Home),
@@ -163,9 +174,15 @@ impl<'a> Plan<'a> {
         self.moves.try_push(Move { entity: vcpu.entity, from: vcpu.hart, to, reason }).is_ok()
     }
 
+    /// Has it been where it is for long enough?
+    fn may_leave(&self, vcpu: &VcpuFacts, to: CpuIndex, reason: Reason) -> bool {
+        let is_idle = self.loads.of(to).runnable == 0;
+        may_leave(&self.snapshot, self.caution, vcpu, to, is_idle, reason)
+    }
+
     /// The runnable vCPUs of `hart` that are not moving yet.
     fn movable(&self, hart: CpuIndex) -> impl Iterator<Item = &'a VcpuFacts> {
-        let runnable = self.snapshot.vcpus.iter().filter(move |vcpu| vcpu.hart == hart && vcpu.activity.is_runnable());
+        let runnable = self.loads.vcpus(hart).filter(|vcpu| vcpu.activity.is_runnable());
         runnable.filter(|vcpu| !self.is_moving(vcpu))
     }
 
@@ -175,6 +192,6 @@ impl<'a> Plan<'a> {
 
     /// Does `hart` own another vCPU of the same VM? Such two cannot be gang-scheduled.
     fn has_sibling(&self, vcpu: &VcpuFacts, hart: CpuIndex) -> bool {
-        self.snapshot.vcpus.iter().any(|other| other.hart == hart && other.entity.vm == vcpu.entity.vm)
+        self.loads.vcpus(hart).any(|other| other.entity.vm == vcpu.entity.vm)
     }
 }

@@ -49,17 +49,34 @@ impl Load {
 pub struct Loads<'a> {
     snapshot: Snapshot<'a>,
     by_hart: Vec<Load>,
+    /// The last vCPU of each hart, and for each vCPU the one before it on its hart; one more than its position, 0 for none.
+    last_of: Vec<usize>,
+    before: Vec<usize>,
 }
 
 impl<'a> Loads<'a> {
     pub fn new(snapshot: Snapshot<'a>) -> Self {
         let mut by_hart = vec![Load::default(); snapshot.harts.len()];
-        for vcpu in snapshot.vcpus {
-            if let Some(load) = by_hart.get_mut(vcpu.hart.index()) {
+        let mut last_of = vec![0; snapshot.harts.len()];
+        let mut before = vec![0; snapshot.vcpus.len()];
+        for (at, (vcpu, before)) in (1..).zip(snapshot.vcpus.iter().zip(&mut before)) {
+            let hart = vcpu.hart.index();
+            if let (Some(load), Some(last)) = (by_hart.get_mut(hart), last_of.get_mut(hart)) {
                 load.add(vcpu);
+                *before = core::mem::replace(last, at);
             }
         }
-        Self { snapshot, by_hart }
+        Self { snapshot, by_hart, last_of, before }
+    }
+
+    /// The vCPUs that `hart` owns according to the snapshot.
+    pub fn vcpus(&self, hart: CpuIndex) -> impl Iterator<Item = &'a VcpuFacts> {
+        let mut next = self.last_of.get(hart.index()).copied().unwrap_or(0);
+        core::iter::from_fn(move || {
+            let at = next.checked_sub(1)?;
+            next = self.before.get(at).copied().unwrap_or(0);
+            self.snapshot.vcpus.get(at)
+        })
     }
 
     /// The online harts, of one node or of all, with their loads.

@@ -59,7 +59,15 @@ pub fn place_parts(snapshot: &Snapshot<'_>, parts: &[usize]) -> Vec<CpuIndex> {
 /// A vCPU that was just placed: it counts for whoever is placed after it.
 const fn newcomer(hart: CpuIndex) -> VcpuFacts {
     let entity = Entity { vm: VmId(0), vcpu: VcpuIndex(0) };
-    VcpuFacts { entity, weight: 0, hart, activity: Activity::Running, home: None, served_permille: 1_000 }
+    VcpuFacts {
+        entity,
+        weight: 0,
+        hart,
+        activity: Activity::Running,
+        home: None,
+        served_permille: 1_000,
+        last_move: None,
+    }
 }
 
 /// How far harts are filled up.

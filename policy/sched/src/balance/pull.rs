@@ -3,10 +3,11 @@
 use addr::CpuIndex;
 
 use super::loads::{is_due, waited};
+use super::stay::may_leave;
 use super::{Caution, Move, Reason, Snapshot, VcpuFacts};
 
 /// What the idle hart `idle` may take over: the vCPU that has waited longest on the nearest node where one has waited
-/// long enough, now or in sum. Allocates nothing.
+/// long enough, now or in sum, and may leave. Allocates nothing.
 #[must_use]
 pub fn pull_for_idle(snapshot: &Snapshot<'_>, caution: &Caution, idle: CpuIndex) -> Option<Move> {
     let node = snapshot.harts.get(idle.index()).filter(|hart| hart.is_online)?.node;
@@ -19,7 +20,8 @@ pub fn pull_for_idle(snapshot: &Snapshot<'_>, caution: &Caution, idle: CpuIndex)
         };
         // Coming home counts as near, wherever it comes from.
         let distance = if vcpu.home == Some(node) { 0 } else { (snapshot.distance)(from, node) };
-        (is_due && vcpu.hart != idle).then_some((is_local, distance))
+        let may_leave = || may_leave(snapshot, caution, vcpu, idle, true, Reason::IdlePull);
+        (is_due && vcpu.hart != idle && may_leave()).then_some((is_local, distance))
     };
     let candidates = snapshot.vcpus.iter().filter_map(|vcpu| Some((vcpu, cost(vcpu)?)));
     let (vcpu, _) = candidates

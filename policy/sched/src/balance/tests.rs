@@ -25,7 +25,15 @@ fn harts(per_node: &[usize]) -> Vec<HartFacts> {
 
 fn vcpu(vm: u16, index: u16, hart: u16, activity: Activity) -> VcpuFacts {
     let entity = Entity { vm: VmId(vm), vcpu: VcpuIndex(index) };
-    VcpuFacts { entity, weight: 100, hart: CpuIndex(hart), activity, home: None, served_permille: 1_000 }
+    VcpuFacts {
+        entity,
+        weight: 100,
+        hart: CpuIndex(hart),
+        activity,
+        home: None,
+        served_permille: 1_000,
+        last_move: None,
+    }
 }
 
 fn snapshot<'a>(harts: &'a [HartFacts], vcpus: &'a [VcpuFacts]) -> Snapshot<'a> {
@@ -178,15 +186,33 @@ fn a_vcpu_goes_home_when_a_hart_there_is_idle() {
 fn service_history_fades_and_forgives_a_restart() {
     let mut history = ServiceHistory::default();
     assert_eq!(history.served_permille(), 1_000);
-    history.observe(100, 300);
+    history.observe(100, 300, 1_000);
     assert_eq!(history.served_permille(), 250);
-    for _ in 0..100 {
-        history.observe(100, 300);
+    for ran in 1..10 {
+        history.observe(100 + ran * 1_000, 300, 1_000);
     }
-    history.observe(400, 300);
-    assert!(history.served_permille() > 900);
-    history.observe(5, 5);
-    assert!(history.served_permille() <= 1_000);
+    assert_eq!(history.served_permille(), 1_000);
+    history.observe(5, 5, 1_000);
+    assert!((990..=1_000).contains(&history.served_permille()));
+    history.observe(u64::MAX, u64::MAX, 1_000);
+    assert_eq!(history.served_permille(), 500);
+    history.observe(u64::MAX, u64::MAX, 0);
+    assert_eq!(history.served_permille(), 1_000, "nothing is remembered");
+}
+
+#[test]
+fn a_history_does_not_depend_on_how_often_it_is_looked_at() {
+    let [mut often, mut seldom] = [ServiceHistory::default(); 2];
+    for at in 1..=100 {
+        // Served by half, then fully.
+        let (ran, waited) = (at * 10, at.min(50) * 10);
+        often.observe(ran, waited, 640);
+        if at % 10 == 0 {
+            seldom.observe(ran, waited, 640);
+        }
+    }
+    let (often, seldom) = (often.served_permille(), seldom.served_permille());
+    assert!(often > 700 && often.abs_diff(seldom) < 50, "{often} {seldom}");
 }
 
 fn any_vcpu() -> impl Strategy<Value = VcpuFacts> {
@@ -261,4 +287,85 @@ proptest! {
             prop_assert!(counts.iter().max().unwrap() - counts.iter().min().unwrap() <= 1);
         }
     }
+}
+
+/// The history of moves so many thousandths of a stay apart.
+fn moved(apart_permille: &[u64], reason: Reason) -> MoveHistory {
+    let caution = Caution::new(HZ);
+    let (mut history, mut now) = (MoveHistory::default(), 0);
+    for (at, apart) in (0..).zip(apart_permille) {
+        now += caution.stay_ticks * apart / 1_000;
+        history.note(CpuIndex(at % 2), reason, &caution, now);
+    }
+    history
+}
+
+#[test]
+fn moves_soon_after_each_other_make_restless_and_a_calm_time_ends_that() {
+    let restless = |apart: &[u64]| moved(apart, Reason::IdlePull).last(u64::MAX).map(|last| last.restless);
+    assert_eq!(restless(&[]), None);
+    assert_eq!(restless(&[0]), Some(0));
+    assert_eq!(restless(&[0, 500, 500]), Some(2));
+    assert_eq!(restless(&[0, 500, 500, 500, 500, 500]), Some(3));
+    assert_eq!(restless(&[0, 500, 500, 8_000]), Some(0));
+    let turns = moved(&[0, 500, 500, 500], Reason::Rotate).last(u64::MAX);
+    assert_eq!(turns.map(|last| (last.restless, last.left)), Some((0, CpuIndex(1))));
+}
+
+#[test]
+fn who_was_moved_stays() {
+    let harts = harts(&[2, 1]);
+    let caution = Caution::new(HZ);
+    let mut subject = vcpu(0, 0, 0, LONG);
+    subject.served_permille = 400;
+    subject.home = Some(NodeId(1));
+    let mut ask = |restless: u8, stays_permille: u64, to: u16, is_idle: bool, reason: Reason| {
+        let ago_ticks = caution.stay_ticks * stays_permille / 1_000;
+        subject.last_move = Some(LastMove { ago_ticks, left: CpuIndex(1), restless });
+        stay::may_leave(&snapshot(&harts, &[]), &caution, &subject, CpuIndex(to), is_idle, reason)
+    };
+    // Each allowed and refused just before; local, then to the other node.
+    for (restless, enough, to, is_idle, reason) in [
+        (0, 1_000, 1, false, Reason::Even),
+        (0, 2_000, 2, false, Reason::Even),
+        (3, 8_000, 1, false, Reason::Even),
+        (0, 63, 1, true, Reason::IdlePull),
+        (0, 125, 2, true, Reason::IdlePull),
+        (3, 500, 1, true, Reason::Even),
+        (0, 100, 2, true, Reason::Home),
+        (2, 2_000, 2, true, Reason::Home),
+        (0, 2_000, 1, false, Reason::Rotate),
+        (3, 2_000, 2, false, Reason::Rotate),
+    ] {
+        assert!(ask(restless, enough, to, is_idle, reason), "{restless} {enough} {to} {reason:?}");
+        assert!(!ask(restless, enough - 2, to, is_idle, reason), "{restless} {enough} {to} {reason:?}");
+    }
+}
+
+#[test]
+fn the_balancer_and_idle_harts_leave_newcomers_alone() {
+    let harts = harts(&[2]);
+    let caution = Caution::new(HZ);
+    let mut vcpus = [vcpu(0, 0, 0, Activity::Running), vcpu(1, 0, 0, LONG)];
+    let came = |ago_ticks| Some(LastMove { ago_ticks, left: CpuIndex(1), restless: 0 });
+    vcpus[1].last_move = came(HZ / 100);
+    assert!(rebalance(&snapshot(&harts, &vcpus), &caution).is_empty());
+    assert_eq!(pull_for_idle(&snapshot(&harts, &vcpus), &caution, CpuIndex(1)), None);
+    vcpus[1].last_move = came(HZ / 10);
+    assert_eq!(rebalance(&snapshot(&harts, &vcpus), &caution).len(), 1);
+    assert!(pull_for_idle(&snapshot(&harts, &vcpus), &caution, CpuIndex(1)).is_some());
+}
+
+#[test]
+fn a_newcomer_does_not_stop_others_from_taking_turns() {
+    // Harts 0 and 1 are equally crowded; the best-served one of hart 0 has just come.
+    let harts = harts(&[3]);
+    let vcpus: Vec<_> = [0, 0, 1, 1, 2].into_iter().zip(0..).map(|(hart, vm)| vcpu(vm, 0, hart, LONG)).collect();
+    let mut vcpus: Vec<_> = vcpus.into_iter().map(|vcpu| VcpuFacts { served_permille: 500, ..vcpu }).collect();
+    vcpus[4].served_permille = 1_000;
+    vcpus[0].served_permille = 510;
+    vcpus[0].last_move = Some(LastMove { ago_ticks: 1, left: CpuIndex(1), restless: 0 });
+    vcpus[2].served_permille = 520;
+    let moves = rebalance(&snapshot(&harts, &vcpus), &Caution::new(HZ));
+    assert_eq!((moves.len(), moves[0].entity.vm, moves[0].to), (1, VmId(2), CpuIndex(2)));
 }
