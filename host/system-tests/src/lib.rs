@@ -20,6 +20,7 @@
 //! | `counters` | miss counters as a device, and nonsense in their place |
 //! | `places` | pages that migrate and get replicas, on a modelled machine of two nodes |
 //! | `faults` | hardware that fails, seen from HS-mode and from a guest, at random moments |
+//! | `balance` | vCPUs that stay where they were moved to, on uneven nodes |
 //! | `linux` | Debian's kernel to user space, on all shapes; overcommitted |
 //! | `loads` | workloads on the bare machine, in a VM and under KVM, with the known results |
 //! | `system` | whole Debian: U-Boot, persistent disks, partitions, networks, orderly ends |

@@ -42,6 +42,7 @@ const FIGURES: &[(&str, Figure)] = &[
     ("idle", work::idle),
     ("lock_waits", work::lock_waits),
     ("spin", work::spin),
+    ("naps", work::naps),
     ("places", places::places),
     ("places_of_one", places::of_one),
     ("places_of_much", places::of_much),

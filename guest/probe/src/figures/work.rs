@@ -80,6 +80,37 @@ pub fn spin(machine: &Machine, hart: u64, count: u64) {
     report("spin", rounds, "rounds", 1);
 }
 
+/// Computes and sleeps by turns, each hart for other times; every other hart never sleeps.
+extern "C" fn nap_now_and_then() -> ! {
+    const TICKS_PER_MS: u64 = 10_000;
+    let hart = cpu::this_hart() as u64;
+    let (work, sleep) = (8 + 13 * (hart % 4), 5 + 11 * (hart % 3));
+    cpu::set_sie(cpu::TIMER);
+    loop {
+        let until = cpu::time() + work * TICKS_PER_MS;
+        while cpu::time() < until {
+            core::hint::spin_loop();
+        }
+        if hart % 2 == 1 {
+            let until = cpu::time() + sleep * TICKS_PER_MS;
+            cpu::set_stimecmp(until);
+            while cpu::time() < until {
+                cpu::wfi();
+            }
+            cpu::set_stimecmp(u64::MAX);
+        }
+    }
+}
+
+/// Every hart works for ever, and some of them sleep now and then.
+pub fn naps(machine: &Machine, hart: u64, _: u64) {
+    for other in (0..machine.harts).filter(|other| *other != hart) {
+        entry::start_hart(other, nap_now_and_then);
+    }
+    println!("NAPPING");
+    nap_now_and_then();
+}
+
 /// Instructions to zero a page with the best that the machine has: 64-byte blocks.
 pub fn zeroing_cost(machine: &Machine) -> Option<u64> {
     if !machine.isa.has_cbo_zero {
