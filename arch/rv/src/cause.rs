@@ -38,6 +38,8 @@ pub const INSTRUCTION_PAGE_FAULT: u64 = 12;
 pub const LOAD_PAGE_FAULT: u64 = 13;
 /// Store/AMO page fault.
 pub const STORE_PAGE_FAULT: u64 = 15;
+/// Double trap (Ssdbltrp): the firmware hands on one of VS-mode.
+pub const DOUBLE_TRAP: u64 = 16;
 /// Instruction guest-page fault.
 pub const INSTRUCTION_GUEST_PAGE_FAULT: u64 = 20;
 /// Load guest-page fault.

@@ -1,5 +1,7 @@
 //! Fields of the CSRs that the monitor writes, by the manual's names.
 
+use crate::cause;
+
 /// Fields of `sstatus` (and of `vsstatus`, which has the same layout).
 pub mod sstatus {
     /// Interrupts enabled in S-mode.
@@ -20,6 +22,8 @@ pub mod sstatus {
     pub const SUM: u64 = 1 << 18;
     /// Make executable readable.
     pub const MXR: u64 = 1 << 19;
+    /// S-mode-disable-trap (Ssdbltrp): another trap now is a double trap.
+    pub const SDT: u64 = 1 << 24;
     /// U-mode XLEN is 64.
     pub const UXL_64: u64 = 2 << 32;
     /// Some state is dirty.
@@ -58,6 +62,12 @@ pub mod henvcfg {
     pub const CBCFE: u64 = 1 << 6;
     /// CBO.ZERO enabled.
     pub const CBZE: u64 = 1 << 7;
+    /// Pointer masking in VS-mode (Ssnpm, field PMM): 7 bits are left out.
+    pub const PMM_7: u64 = 2 << 32;
+    /// Pointer masking in VS-mode: 16 bits are left out.
+    pub const PMM_16: u64 = 3 << 32;
+    /// Double traps of VS-mode (Ssdbltrp).
+    pub const DTE: u64 = 1 << 59;
     /// Hardware updates of A/D bits in the VS-stage. Always 0 here: with it QEMU's walker writes through
     /// read-only G-stage pages, and sharing would leak.
     pub const ADUE: u64 = 1 << 61;
@@ -85,10 +95,24 @@ pub mod interrupt {
     pub const SEI: u64 = 1 << 9;
 }
 
+/// Misaligned accesses in `hedeleg`.
+pub mod misaligned {
+    use crate::cause;
+
+    /// Misaligned loads, and stores and AMOs.
+    pub const DELEGATED: u64 = 1 << cause::LOAD_MISALIGNED | 1 << cause::STORE_MISALIGNED;
+}
+
 /// What is delegated to a guest: every exception that its own kernel handles. Access faults (1, 5, 7) are
 /// never delegated: they mean that machine memory is gone, which is the monitor's business. Illegal
 /// instructions (2) are not either, because they switch FP and vector state lazily.
-pub const HEDELEG: u64 = (1 << 0) | (1 << 3) | (1 << 8) | (1 << 12) | (1 << 13) | (1 << 15);
+pub const HEDELEG: u64 = 1 << cause::INSTRUCTION_MISALIGNED
+    | 1 << cause::BREAKPOINT
+    | misaligned::DELEGATED
+    | 1 << cause::ECALL_FROM_U
+    | 1 << cause::INSTRUCTION_PAGE_FAULT
+    | 1 << cause::LOAD_PAGE_FAULT
+    | 1 << cause::STORE_PAGE_FAULT;
 
 /// All three VS-level interrupts are delegated.
 pub const HIDELEG: u64 = interrupt::VSSI | interrupt::VSTI | interrupt::VSEI;

@@ -1,0 +1,99 @@
+//! Trapped instructions, as far as it takes no hart to tell what they ask for.
+
+use rv::decode::{self, CsrAccess};
+
+/// What an instruction that traps as a virtual instruction asks for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Trapped {
+    /// WFI: the hart waits for an interrupt.
+    Wait,
+    /// WRS.NTO: it waits for a store of another hart, most likely for a lock.
+    WaitForStore,
+    /// An access to a control and status register.
+    Csr(CsrAccess),
+    /// Something that a guest's hart does not have.
+    Illegal,
+}
+
+/// What the instruction `raw` asks for.
+#[inline(always)]
+#[must_use]
+pub const fn virtual_instruction(raw: u64) -> Trapped {
+    match raw {
+        decode::WFI => Trapped::Wait,
+        decode::WRS_NTO => Trapped::WaitForStore,
+        _ => match CsrAccess::decode(raw) {
+            Some(access) => Trapped::Csr(access),
+            None => Trapped::Illegal,
+        },
+    }
+}
+
+/// The first of the 32 counters that a guest reads (`cycle`), and how many there are.
+const FIRST_COUNTER: u16 = 0xc00;
+const COUNTERS: u16 = 32;
+const STOPEI: u16 = 0x15c;
+const SIREG: u16 = 0x151;
+
+/// An access to a register that the monitor may emulate.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum CsrRequest {
+    /// A read of this counter, 0 to 31 (`cycle`, `time`, `instret`, then `hpmcounter`s).
+    Counter(u8),
+    /// A read of `stopei`: the most urgent message of the interrupt file.
+    TopMessage,
+    /// A write of `stopei`, of any value: the most urgent message is taken.
+    ClaimMessage,
+    /// An access to the register of the interrupt file that `siselect` names.
+    FileRegister,
+}
+
+impl CsrRequest {
+    /// What `access` asks for; `None` if it is for no register that is emulated, or is a write of one that cannot be written.
+    #[inline]
+    #[must_use]
+    pub const fn decode(access: CsrAccess) -> Option<Self> {
+        match (access.csr, access.is_write()) {
+            (STOPEI, true) => Some(Self::ClaimMessage),
+            (STOPEI, false) => Some(Self::TopMessage),
+            (SIREG, _) => Some(Self::FileRegister),
+            (csr, false) if csr.wrapping_sub(FIRST_COUNTER) < COUNTERS => {
+                Some(Self::Counter((csr - FIRST_COUNTER) as u8))
+            }
+            _ => None,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn csr(raw: u64) -> Option<CsrRequest> {
+        match virtual_instruction(raw) {
+            Trapped::Csr(access) => CsrRequest::decode(access),
+            other => panic!("{raw:#x} is {other:?}"),
+        }
+    }
+
+    #[test]
+    fn waits() {
+        assert_eq!(virtual_instruction(0x1050_0073), Trapped::Wait);
+        assert_eq!(virtual_instruction(0x00d0_0073), Trapped::WaitForStore);
+        // sret, sfence.vma, zero
+        for raw in [0x1020_0073, 0x1200_0073, 0] {
+            assert_eq!(virtual_instruction(raw), Trapped::Illegal);
+        }
+    }
+
+    #[test]
+    fn registers() {
+        assert_eq!(csr(0x15c0_1573), Some(CsrRequest::ClaimMessage), "csrrw a0, stopei, zero");
+        assert_eq!(csr(0x15c0_2573), Some(CsrRequest::TopMessage), "csrr a0, stopei");
+        assert_eq!(csr(0x1515_1073), Some(CsrRequest::FileRegister), "csrw sireg, a0");
+        assert_eq!(csr(0xc000_2573), Some(CsrRequest::Counter(0)), "rdcycle a0");
+        assert_eq!(csr(0xc1f0_2573), Some(CsrRequest::Counter(31)), "csrr a0, hpmcounter31");
+        assert_eq!(csr(0xc005_1073), None, "csrw cycle, a0");
+        assert_eq!(csr(0xc200_2573), None, "csrr a0, vl");
+    }
+}
