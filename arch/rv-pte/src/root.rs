@@ -100,6 +100,14 @@ impl Hgatp {
     /// The register's word for no G-stage translation.
     pub const BARE: u64 = 0;
 
+    /// `word`, which was encoded with VMID 0, under another VMID. Only the bits of the field count.
+    #[inline(always)]
+    #[must_use]
+    pub const fn with_vmid(word: u64, vmid: Vmid) -> u64 {
+        debug_assert!(vmid.0 as u64 <= VMID_MASK);
+        word | (vmid.0 as u64) << VMID_SHIFT
+    }
+
     /// The register's word.
     ///
     /// # Errors

@@ -50,6 +50,24 @@ pub mod hstatus {
     pub const VTSR: u64 = 1 << 22;
     /// VS-mode XLEN is 64.
     pub const VSXL_64: u64 = 2 << 32;
+
+    /// `status` with guest interrupt file `file` selected, 0 for none.
+    #[inline(always)]
+    #[must_use]
+    pub const fn with_file(status: u64, file: u8) -> u64 {
+        status & !VGEIN | (file as u64) << VGEIN_SHIFT
+    }
+}
+
+/// Fields of `hvictl`.
+pub mod hvictl {
+    /// What `vstopi` shows for an interrupt file in software: an external interrupt (IID 9), which wants to interrupt or not. With
+    /// VGEIN = 0 it is shown only while IPRIO (bits 0 to 7) is not 0.
+    #[inline(always)]
+    #[must_use]
+    pub const fn software_file(is_asserted: bool) -> u64 {
+        9 << 16 | is_asserted as u64
+    }
 }
 
 /// Fields of `henvcfg`.
@@ -58,6 +76,8 @@ pub mod henvcfg {
     pub const FIOM: u64 = 1 << 0;
     /// CBO.INVAL performs a flush or invalidate (2 bits, 1 = flush, 3 = invalidate).
     pub const CBIE: u64 = 3 << 4;
+    /// CBO.INVAL flushes: a guest cannot make stores of the monitor undone.
+    pub const CBIE_FLUSH: u64 = 1 << 4;
     /// CBO.CLEAN and CBO.FLUSH enabled.
     pub const CBCFE: u64 = 1 << 6;
     /// CBO.ZERO enabled.
@@ -93,6 +113,13 @@ pub mod interrupt {
     pub const STI: u64 = 1 << 5;
     /// Supervisor external interrupt.
     pub const SEI: u64 = 1 << 9;
+
+    /// What `vsie` enables, in the positions of `hvip`: one to the left.
+    #[inline(always)]
+    #[must_use]
+    pub const fn enabled_by(vsie: u64) -> u64 {
+        (vsie & (SSI | STI | SEI)) << 1
+    }
 }
 
 /// Misaligned accesses in `hedeleg`.

@@ -18,7 +18,7 @@
 
 use crate::{
     csr,
-    fields::{self, henvcfg, hstatus, sstatus},
+    fields::{self, henvcfg, hstatus, interrupt, sstatus},
 };
 use core::{arch::global_asm, mem::offset_of};
 
@@ -370,8 +370,7 @@ impl VsState {
     /// The interrupts that the guest has enabled, in `hvip` positions.
     #[must_use]
     pub const fn enabled_interrupts(&self) -> u64 {
-        // vsie is laid out one position to the right of hie's VS bits.
-        (self.vsie & (1 << 1 | 1 << 5 | 1 << 9)) << 1
+        interrupt::enabled_by(self.vsie)
     }
 
     /// Takes the state from this hart's CSRs.
@@ -442,26 +441,36 @@ impl Default for VsState {
     }
 }
 
+/// A trap that a guest's kernel cannot take: it is in another one still (Ssdbltrp).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct DoubleTrap;
+
 /// Redirects the virtual hart whose VS CSRs are loaded to its own trap handler, as hardware would for an exception
 /// with `cause` and `tval`.
-pub fn inject_exception(context: &mut GuestContext, cause: u64, tval: u64) {
+///
+/// # Errors
+/// [`DoubleTrap`]: nothing has changed.
+pub fn inject_exception(context: &mut GuestContext, cause: u64, tval: u64) -> Result<(), DoubleTrap> {
+    let old = csr::vsstatus::read();
+    if old & sstatus::SDT != 0 {
+        return Err(DoubleTrap);
+    }
+    let mut status = old & !(sstatus::SPP | sstatus::SPIE | sstatus::SIE);
+    status |= context.sstatus & sstatus::SPP;
+    if old & sstatus::SIE != 0 {
+        status |= sstatus::SPIE;
+    }
     // SAFETY: only VS-level CSRs of the guest that is loaded are written, with what the ISA prescribes for a trap
-    // into VS-mode (SPP, SPIE, SIE; vsepc, vscause, vstval).
+    // into VS-mode (SPP, SPIE, SIE, SDT where double traps are on; vsepc, vscause, vstval).
     unsafe {
-        let mut status = csr::vsstatus::read();
-        status &= !(sstatus::SPP | sstatus::SPIE);
-        status |= context.sstatus & sstatus::SPP;
-        if status & sstatus::SIE != 0 {
-            status |= sstatus::SPIE;
-        }
-        status &= !sstatus::SIE;
-        csr::vsstatus::write(status);
+        csr::vsstatus::write(status | sstatus::SDT);
         csr::vsepc::write(context.pc);
         csr::vscause::write(cause);
         csr::vstval::write(tval);
     }
     context.pc = csr::vstvec::read() & !3;
     context.sstatus |= sstatus::SPP;
+    Ok(())
 }
 
 /// Sets up the hypervisor CSRs of this hart that are the same for every guest.
@@ -477,11 +486,11 @@ pub unsafe fn init_hart(features: HartFeatures) {
         env |= henvcfg::PBMTE;
     }
     if features.cache_blocks {
-        env |= henvcfg::CBZE | henvcfg::CBCFE | 1 << 4;
+        env |= henvcfg::CBZE | henvcfg::CBCFE | henvcfg::CBIE_FLUSH;
     }
     // SAFETY: delegation and environment bits concern V=1 only; ADUE stays 0 (see `fields::henvcfg::ADUE`).
     unsafe {
-        csr::sstatus::clear(sstatus::SIE | sstatus::SUM | sstatus::MXR);
+        csr::sstatus::clear(sstatus::SIE | sstatus::SUM | sstatus::MXR | sstatus::SDT);
         csr::hedeleg::write(fields::HEDELEG);
         csr::hideleg::write(fields::HIDELEG);
         csr::henvcfg::write(env);

@@ -1,8 +1,9 @@
 //! What the harts can do, from the device tree and by asking the hardware.
 
 use crate::machine::{self, Capabilities, VectorLength, direct};
+use ::vcpu::fwft::Support;
 use machine_tree::{Extension, MachineDescription};
-use rv::{csr, fp, guarded, world::HartFeatures};
+use rv::{csr, fields::henvcfg, fp, guarded, world::HartFeatures};
 use rv_pte::Mode;
 
 /// Finds out what all harts have in common and publishes it.
@@ -36,7 +37,24 @@ pub fn adopt(description: &MachineDescription) {
         vector: VectorLength(vlenb),
         guest_files: if features.aia { guest_files() } else { 0 },
         timebase_hz: description.timebase_hz,
+        guests: Support {
+            does_misaligned: has(Extension::Zicclsm),
+            double_trap: has(Extension::Ssdbltrp) && keeps_environment(henvcfg::DTE),
+            masks_7: has(Extension::Ssnpm) && keeps_environment(henvcfg::PMM_7),
+            masks_16: has(Extension::Ssnpm) && keeps_environment(henvcfg::PMM_16),
+        },
     });
+}
+
+/// Can `henvcfg` hold these bits? They need the harts' ability, and the firmware's consent.
+#[expect(unsafe_code)]
+fn keeps_environment(bits: u64) -> bool {
+    // UNSAFETY and SAFETY: no guest runs yet; bits that are not implemented read back as zero.
+    let kept = unsafe {
+        let before = csr::henvcfg::swap(bits);
+        csr::henvcfg::swap(before)
+    };
+    kept & bits == bits
 }
 
 /// The smallest G-stage mode the hart has: three levels make the shortest walks, and 512 GiB of guest-physical space

@@ -39,6 +39,8 @@ pub struct Capabilities {
     pub guest_files: u16,
     /// Ticks of `time` per second.
     pub timebase_hz: u64,
+    /// Firmware features that guests can have.
+    pub guests: ::vcpu::fwft::Support,
 }
 
 /// Bytes per vector register, 0 where the hart has none.

@@ -14,8 +14,8 @@ use crate::{
         mail::{self, Message},
     },
     vcpu::{Next, RunState, Vcpu},
-    vm::shared::HsmState,
 };
+use ::vcpu::hsm::HartState;
 use control::EventKind;
 use core::sync::atomic::{self, Ordering};
 use local::HartLocal;
@@ -123,7 +123,8 @@ fn look_at_requests(local: &mut HartLocal) {
         let state = vcpu.run_state;
         match state {
             RunState::Blocked if vcpu.shared.has_requests() || vcpu.has_interrupt() => {}
-            RunState::Stopped if vcpu.shared.hsm() == HsmState::StartPending => vcpu.start(),
+            RunState::Stopped if vcpu.shared.hsm() == HartState::StartPending => vcpu.start(),
+            RunState::Suspended if vcpu.is_called() => {}
             RunState::Parked if vcpu.vm.is_running() => {}
             RunState::Held if !vcpu.vm.is_running() || !vcpu.waits() => {}
             _ => continue,
@@ -152,8 +153,10 @@ fn wake_due(hart: &Hart, local: &mut HartLocal) -> Waiting {
     }
     for vcpu in &mut local.vcpus {
         if vcpu.run_state != RunState::Blocked {
-            if vcpu.run_state == RunState::Held {
-                look_at_held(vcpu, &mut local.queue, &mut waiting);
+            match vcpu.run_state {
+                RunState::Held => look_at_held(vcpu, &mut local.queue, &mut waiting),
+                RunState::Suspended => look_at_suspended(vcpu, &mut local.queue, &mut waiting),
+                _ => {}
             }
             continue;
         }
@@ -178,6 +181,19 @@ fn look_at_held(vcpu: &mut Vcpu, queue: &mut RunQueue, waiting: &mut Waiting) {
         let now = csr::time::read();
         vcpu.mark_runnable(now);
         queue.enqueue(vcpu.entity(), vcpu.weight(), now);
+    }
+}
+
+/// A vCPU that is suspended: it wakes up, or what it waits for.
+#[cold]
+fn look_at_suspended(vcpu: &mut Vcpu, queue: &mut RunQueue, waiting: &mut Waiting) {
+    if vcpu.is_called() {
+        let now = csr::time::read();
+        vcpu.call(now);
+        queue.enqueue(vcpu.entity(), vcpu.weight(), now);
+    } else {
+        waiting.deadline = waiting.deadline.min(vcpu.wake_at);
+        waiting.files |= vcpu.wake_files();
     }
 }
 
@@ -214,8 +230,9 @@ fn turn(hart: &Hart, local: &mut HartLocal, entity: sched::Entity, waiting: Wait
             vcpu.hold();
             false
         }
+        Next::Suspend => !vcpu.sleep(),
         Next::Stopped => {
-            vcpu.run_state = RunState::Stopped;
+            vcpu.stop();
             false
         }
         Next::VmStateChanged => {

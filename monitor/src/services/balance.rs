@@ -10,11 +10,9 @@ use super::{
 use crate::{
     hart::{Hart, all},
     machine::{self, agenda},
-    vm::{
-        shared::{HsmState, VcpuShared},
-        topology,
-    },
+    vm::{shared::VcpuShared, topology},
 };
+use ::vcpu::hsm::HartState;
 use addr::{CpuIndex, NodeId, VmId};
 use alloc::vec::Vec;
 use control::{MigrationReason, VmSpec};
@@ -91,7 +89,7 @@ fn vcpu_facts(vm: VmId, vcpu: &VcpuShared, weight: u32, home: Option<NodeId>, no
     let is_running = all().get(vcpu.cpu().index()).is_some_and(|hart| hart.runs(entity));
     let activity = if is_running {
         Activity::Running
-    } else if vcpu.is_blocked() || vcpu.hsm() == HsmState::Stopped {
+    } else if vcpu.is_blocked() || vcpu.hsm() == HartState::Stopped {
         Activity::Blocked
     } else {
         Activity::Waiting { ticks: now.saturating_sub(vcpu.runnable_since()) }

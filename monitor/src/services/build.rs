@@ -23,6 +23,7 @@ use ::platform::{
     guest_tree::{CacheBlocks, Interrupts as TreeInterrupts, MmuType},
     map,
 };
+use ::vcpu::sbi::Entry;
 use addr::{BASE_PAGE, CpuIndex, GuestPhysAddr, NodeId, VcpuIndex, VmId};
 use alloc::{
     sync::{Arc, Weak},
@@ -122,7 +123,7 @@ pub fn build(
     let home = Home { first: node_of(harts), topology: topology.as_ref() };
     slots_or_error.and_then(|()| load(&vm, &home)).map(|(pc, tree)| {
         // vCPU 0 starts; the others wait for HSM.
-        let _ = vm.vcpus()[0].claim_start(pc, tree);
+        let _ = vm.vcpus()[0].claim_start(Entry { pc, opaque: tree });
         vm
     })
 }

@@ -2,7 +2,7 @@
 
 use super::Vcpu;
 use platform::pmu::HardwareCounts;
-use rv::{csr, decode::CsrAccess, fields::sstatus};
+use rv::{csr, fields::sstatus};
 
 /// `hcounteren` and `scounteren` bits of `cycle`, `time`, `instret`.
 const ALL: u64 = 0b111;
@@ -39,21 +39,18 @@ impl Vcpu {
         open(false);
     }
 
-    /// The guest reads a counter that traps. `false`: another CSR, a write (the counters are read-only), or the guest's
-    /// user mode may not.
-    pub(super) fn read_counter(&mut self, access: CsrAccess) -> bool {
-        // Most trapped accesses are to an interrupt file in software.
-        if !self.pmu.is_virtual() || access.is_write() {
+    /// The guest reads counter `counter`, which traps, into register `rd`. `false`: there is none, or the guest's user mode may not.
+    pub(super) fn read_counter(&mut self, counter: u8, rd: u8) -> bool {
+        if !self.pmu.is_virtual() {
             return false;
         }
-        let bit = 1 << (access.csr.wrapping_sub(CYCLE) & 31);
         let is_user = self.context.sstatus & sstatus::SPP == 0;
-        if is_user && csr::scounteren::read() & bit == 0 {
+        if is_user && csr::scounteren::read() >> counter & 1 == 0 {
             return false;
         }
-        let Some(value) = self.pmu.read_csr(access.csr, hardware()) else { return false };
-        if access.rd != 0 {
-            self.context.x[usize::from(access.rd)] = value;
+        let Some(value) = self.pmu.read_csr(CYCLE + u16::from(counter), hardware()) else { return false };
+        if rd != 0 {
+            self.context.x[usize::from(rd)] = value;
         }
         true
     }

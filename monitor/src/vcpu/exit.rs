@@ -7,13 +7,14 @@ use crate::{
     machine::memory,
     vm::memory::{Access, Touch},
 };
+use ::vcpu::trap::{Trapped, virtual_instruction as virtual_instruction_of};
 use addr::GuestPhysAddr;
 use control::ExitCause;
 use device::{GuestFault, Width};
 use platform::pmu::FirmwareEvent;
 use rv::{
     cause, csr,
-    decode::{self, CsrAccess, MemoryAccess},
+    decode::{self, MemoryAccess},
     guarded, world,
 };
 
@@ -30,6 +31,8 @@ pub enum Next {
     Yield,
     /// The vCPU waits for other harts ([`super::Until`]).
     Held,
+    /// The vCPU is suspended until an interrupt comes.
+    Suspend,
     /// The vCPU stopped itself (HSM).
     Stopped,
     /// The VM is stopping, resetting or pausing.
@@ -69,6 +72,10 @@ pub fn handle(vcpu: &mut Vcpu, hart: &Hart, tools: &mut HartTools, scause: u64) 
             vcpu.count(ExitCause::AccessFault);
             access_fault(vcpu, scause)
         }
+        cause::DOUBLE_TRAP => {
+            vcpu.count(ExitCause::Other);
+            vcpu.double_trap(csr::htval::read())
+        }
         other => {
             vcpu.count(ExitCause::Other);
             inject_or_fail(vcpu, other)
@@ -84,8 +91,15 @@ fn inject_or_fail(vcpu: &mut Vcpu, scause: u64) -> Next {
     if scause > cause::STORE_PAGE_FAULT {
         return vcpu.fail("hart", "unknown trap", scause);
     }
-    world::inject_exception(&mut vcpu.context, scause, csr::stval::read());
-    Next::Resume
+    inject(vcpu, scause, csr::stval::read())
+}
+
+/// The guest's kernel handles an exception, if it can take one.
+fn inject(vcpu: &mut Vcpu, cause: u64, value: u64) -> Next {
+    match world::inject_exception(&mut vcpu.context, cause, value) {
+        Ok(()) => Next::Resume,
+        Err(world::DoubleTrap) => vcpu.double_trap(cause),
+    }
 }
 
 /// Only chooses: what the two ways need of the stack and of registers differs too much to pay for both.
@@ -133,8 +147,7 @@ fn wild(vcpu: &mut Vcpu, access_fault: u64, gpa: GuestPhysAddr) -> Next {
         cause::STORE_ACCESS_FAULT => vcpu.pmu.count(FirmwareEvent::AccessStore),
         _ => {}
     }
-    world::inject_exception(&mut vcpu.context, access_fault, csr::stval::read());
-    Next::Resume
+    inject(vcpu, access_fault, csr::stval::read())
 }
 
 /// The machine refuses an access that the tables allow. A guest's own interrupt file is a device that takes aligned words
@@ -151,8 +164,7 @@ fn access_fault(vcpu: &mut Vcpu, scause: u64) -> Next {
     if vcpu.is_fault_loop() {
         return vcpu.fail("bus", "the guest's trap handler itself faults for ever", gva);
     }
-    world::inject_exception(&mut vcpu.context, scause, gva);
-    Next::Resume
+    inject(vcpu, scause, gva)
 }
 
 /// An access outside RAM.
@@ -241,25 +253,26 @@ fn virtual_instruction(vcpu: &mut Vcpu) -> Next {
         },
         instruction => instruction,
     };
-    if instruction == decode::WFI {
+    let trapped = virtual_instruction_of(instruction);
+    if trapped == Trapped::Wait {
         vcpu.count(ExitCause::Wfi);
         vcpu.context.pc += 4;
         return Next::Wait;
     }
     vcpu.count(ExitCause::VirtualInstruction);
-    if instruction == decode::WRS_NTO {
-        // The guest waits for a lock whose holder may be waiting for this hart.
-        vcpu.context.pc += 4;
-        return if vcpu.yields() { Next::Yield } else { Next::Resume };
+    match trapped {
+        Trapped::WaitForStore => {
+            // The guest waits for a lock whose holder may be waiting for this hart.
+            vcpu.context.pc += 4;
+            return if vcpu.yields() { Next::Yield } else { Next::Resume };
+        }
+        Trapped::Csr(access) if vcpu.emulate_csr(access) => {
+            vcpu.context.pc += 4;
+            return Next::Resume;
+        }
+        _ => {}
     }
-    if let Some(access) = CsrAccess::decode(instruction)
-        && vcpu.emulate_csr(access)
-    {
-        vcpu.context.pc += 4;
-        return Next::Resume;
-    }
-    world::inject_exception(&mut vcpu.context, cause::ILLEGAL_INSTRUCTION, instruction);
-    Next::Resume
+    inject(vcpu, cause::ILLEGAL_INSTRUCTION, instruction)
 }
 
 fn illegal_instruction(vcpu: &mut Vcpu) -> Next {
@@ -269,6 +282,5 @@ fn illegal_instruction(vcpu: &mut Vcpu) -> Next {
     }
     vcpu.count(ExitCause::IllegalInstruction);
     vcpu.pmu.count(FirmwareEvent::IllegalInstruction);
-    world::inject_exception(&mut vcpu.context, cause::ILLEGAL_INSTRUCTION, csr::stval::read());
-    Next::Resume
+    inject(vcpu, cause::ILLEGAL_INSTRUCTION, csr::stval::read())
 }

@@ -18,8 +18,6 @@ const EID_TIME: u64 = 0x5449_4D45;
 
 /// Implementation id that guests see. Not registered with RISC-V International; reads as a number nobody has.
 pub const SBI_IMPLEMENTATION: u64 = 0x4d42;
-/// SBI 2.0.
-const SBI_VERSION: u64 = 2 << 24;
 
 /// See `rv::world::FastExit`.
 pub extern "C" fn fast_exit(context: &mut GuestContext) -> usize {
@@ -45,7 +43,7 @@ pub extern "C" fn fast_exit(context: &mut GuestContext) -> usize {
 #[inline(always)]
 const fn base(function: u64, _argument: u64) -> Option<u64> {
     match function {
-        0 => Some(SBI_VERSION),
+        0 => Some(::vcpu::sbi::VERSION),
         1 => Some(SBI_IMPLEMENTATION),
         2 => Some(1),
         _ => None,

@@ -7,15 +7,13 @@ use crate::{
     machine::irq,
     vm::file::GUEST_IDS,
 };
+use ::vcpu::trap::CsrRequest;
 use platform::{ImsicFile, ImsicState, Register};
 use rv::{
     csr,
     decode::{CsrAccess, CsrOperand},
     fields::hstatus,
 };
-
-const STOPEI: u16 = 0x15c;
-const SIREG: u16 = 0x151;
 
 /// The vCPU has come to `hart`: gives it a guest file if there is one; its number, or 0.
 pub fn settle(vcpu: &Vcpu, hart: &Hart, tools: &mut HartTools) -> u8 {
@@ -56,8 +54,8 @@ pub fn pending_files() -> u64 {
     csr::hgeip::read()
 }
 
-/// Emulates `stopei` and `sireg` on the software file. `false`: another CSR, or no such register.
-pub fn emulate_csr(vcpu: &mut Vcpu, access: CsrAccess) -> bool {
+/// Emulates `stopei` and `sireg` on the software file. `false`: there is none, or no such register.
+pub fn emulate_csr(vcpu: &mut Vcpu, request: CsrRequest, access: CsrAccess) -> bool {
     if !vcpu.vm.has_imsic() {
         return false;
     }
@@ -66,7 +64,7 @@ pub fn emulate_csr(vcpu: &mut Vcpu, access: CsrAccess) -> bool {
         CsrOperand::Register(register) => vcpu.context.x[usize::from(register)],
         CsrOperand::Immediate(value) => u64::from(value),
     };
-    let Some(old) = access_software(vcpu, access, operand) else { return false };
+    let Some(old) = access_software(vcpu, request, access, operand) else { return false };
     if access.rd != 0 {
         vcpu.context.x[usize::from(access.rd)] = old;
     }
@@ -74,12 +72,12 @@ pub fn emulate_csr(vcpu: &mut Vcpu, access: CsrAccess) -> bool {
     true
 }
 
-fn access_software(vcpu: &Vcpu, access: CsrAccess, operand: u64) -> Option<u64> {
+fn access_software(vcpu: &Vcpu, request: CsrRequest, access: CsrAccess, operand: u64) -> Option<u64> {
     let mut file = vcpu.shared.file.lock();
-    match access.csr {
-        STOPEI if access.is_write() => Some(file.software.claim()),
-        STOPEI => Some(file.software.topei()),
-        SIREG => {
+    match request {
+        CsrRequest::ClaimMessage => Some(file.software.claim()),
+        CsrRequest::TopMessage => Some(file.software.topei()),
+        CsrRequest::FileRegister => {
             let register = Register::decode(csr::vsiselect::read()).ok()?;
             let old = file.software.read(register);
             if access.is_write() {
@@ -87,7 +85,7 @@ fn access_software(vcpu: &Vcpu, access: CsrAccess, operand: u64) -> Option<u64> 
             }
             Some(old)
         }
-        _ => None,
+        CsrRequest::Counter(_) => None,
     }
 }
 
@@ -125,7 +123,7 @@ fn with_file<R>(number: u8, work: impl FnOnce() -> R) -> R {
     // in between.
     unsafe {
         let (status, select) = (csr::hstatus::read(), csr::vsiselect::read());
-        csr::hstatus::write(status & !hstatus::VGEIN | u64::from(number) << hstatus::VGEIN_SHIFT);
+        csr::hstatus::write(hstatus::with_file(status, number));
         let result = work();
         csr::vsiselect::write(select);
         csr::hstatus::write(status);

@@ -4,10 +4,15 @@
 //! need is in its [`VcpuShared`].
 
 mod counters;
+mod events;
 pub mod exit;
 mod fast;
+mod features;
 pub mod file;
+mod interrupts;
+mod registers;
 mod sbi;
+mod sleep;
 mod turn;
 mod units;
 mod waiting;
@@ -17,22 +22,27 @@ use crate::{
     machine::{Capabilities, node_box::NodeBox},
     vm::{
         Vm,
-        shared::{HsmState, OWNERS_PAGES, SharedVcpu, add, request},
+        shared::{OWNERS_PAGES, SharedVcpu, add, request},
     },
+};
+use ::vcpu::{
+    hsm::{Change, HartState},
+    sbi::Entry,
+    sse::LocalEvents,
 };
 use addr::{GuestPhysAddr, VcpuIndex};
 use alloc::sync::Arc;
 use control::{ExitCause, ExitRecord, StopReason};
 use core::fmt;
 pub use exit::Next;
+use features::Environment;
 use platform::Pmu;
 use rv::{
-    csr,
-    decode::CsrAccess,
-    fence,
-    fields::{hstatus, interrupt, sstatus},
-    world::{self, GuestContext, VsState},
+    csr, fence,
+    fields::{hstatus, interrupt},
+    world::{GuestContext, VsState},
 };
+use rv_pte::Hgatp;
 use sched::Entity;
 use tlb::{Fence, TlbContext, TlbGeneration};
 pub use units::Units;
@@ -48,6 +58,8 @@ pub enum RunState {
     Runnable,
     /// Waits for an interrupt.
     Blocked,
+    /// Suspended by HSM or SUSP: waits for an interrupt that it has enabled.
+    Suspended,
     /// Stopped by HSM (or not started yet).
     Stopped,
     /// Its VM is paused or stopping.
@@ -96,14 +108,18 @@ pub struct Vcpu {
     /// Are its exits kept in its trace?
     is_traced: bool,
     waiting: waiting::Waiting,
+    /// Where it goes on after its suspension; `None`: behind the call.
+    resume: Option<Entry>,
+    /// Supervisor software events.
+    events: LocalEvents,
+    /// Firmware features.
+    environment: Environment,
     /// When it leaves its hart: the generation since which its interrupt file is in no table.
     file_gone: TlbGeneration,
     /// Consecutive access faults injected at one program counter.
     fault_streak: (u64, u32),
 }
 
-/// `hvictl.IID` = 9 (external interrupt): with VGEIN = 0, `vstopi` shows the interrupt only while IPRIO is not 0.
-const SOFTWARE_FILE_IID: u64 = 9 << 16;
 /// Access faults in a row at one place after which a guest is taken for dead: its trap handler does not run.
 const FAULT_LOOP: u32 = 1_000;
 
@@ -138,6 +154,9 @@ impl Vcpu {
             runnable_since: 0,
             is_traced: crate::machine::options().trace,
             waiting: waiting::Waiting::default(),
+            resume: None,
+            events: LocalEvents::new(index),
+            environment: Environment::new(),
             file_gone: TlbGeneration::NONE,
             fault_streak: (0, 0),
         }
@@ -181,34 +200,39 @@ impl Vcpu {
 
     /// HSM start: fresh state at the entry that the starter left.
     pub fn start(&mut self) {
-        let (pc, opaque) = self.shared.start_entry();
-        self.shared.set_hsm(HsmState::Started);
-        self.reset_to(pc, opaque);
+        let entry = self.shared.start_entry();
+        self.shared.change_hsm(Change::Begin);
+        // What happened while it was stopped has not happened to this life of it.
+        self.shared.withdraw(request::INJECTED);
+        self.reset_to(entry);
     }
 
-    /// Fresh state at `pc`, as after HSM start.
-    pub fn reset_to(&mut self, pc: u64, opaque: u64) {
-        self.reset_context(pc, opaque);
+    /// HSM stop. From now on somebody may start it again.
+    pub fn stop(&mut self) {
+        self.run_state = RunState::Stopped;
+        self.abandon_events();
+        self.shared.change_hsm(Change::Stop);
+    }
+
+    /// Fresh state at `entry`, as after HSM start.
+    fn reset_to(&mut self, entry: Entry) {
+        self.reset_context(entry);
+        let is_loaded = self.shared.is_loaded();
+        self.environment.reset(is_loaded);
+        self.events = LocalEvents::new(self.index);
         self.vs = VsState::new();
-        if self.shared.is_loaded() {
-            load_vs(&self.vs, crate::machine::capabilities().features);
+        if is_loaded {
+            registers::load_vs(&self.vs, crate::machine::capabilities().features);
             counters::open(false);
         }
         self.units = Units::new();
         self.pmu = Pmu::new();
     }
 
-    /// Non-retentive suspend: goes on at `pc` with `opaque`, translation and interrupts off. What wakes it up (enabled
-    /// interrupts, the timer) stays as it is. Loaded vCPUs only.
-    pub fn resume_at(&mut self, pc: u64, opaque: u64) {
-        self.reset_context(pc, opaque);
-        suspend_vs();
-    }
-
-    fn reset_context(&mut self, pc: u64, opaque: u64) {
+    fn reset_context(&mut self, entry: Entry) {
         let hstatus = self.context.hstatus;
         let fast_exits = self.context.fast_exits;
-        self.context = GuestContext::new(pc, u64::from(self.index.0), opaque, fast::fast_exit);
+        self.context = GuestContext::new(entry.pc, u64::from(self.index.0), entry.opaque, fast::fast_exit);
         self.context.hstatus = hstatus;
         self.context.fast_exits = fast_exits;
     }
@@ -221,8 +245,8 @@ impl Vcpu {
         // The guest may have written code while it ran elsewhere.
         fence::fence_i();
         self.file = file::settle(self, hart, tools);
-        self.context.hstatus = self.context.hstatus & !hstatus::VGEIN | u64::from(self.file) << hstatus::VGEIN_SHIFT;
-        if self.shared.hsm() == HsmState::StartPending {
+        self.context.hstatus = hstatus::with_file(self.context.hstatus, self.file);
+        if self.shared.hsm() == HartState::StartPending {
             self.start();
             self.run_state = RunState::Runnable;
         }
@@ -261,7 +285,11 @@ impl Vcpu {
     /// Puts its state into the hart's registers.
     #[inline(always)]
     pub fn load(&mut self, capabilities: &Capabilities) {
-        load_vs(&self.vs, capabilities.features);
+        // Before the VS-level registers: it decides which fields they have.
+        if self.environment.is_special() {
+            self.environment.load();
+        }
+        registers::load_vs(&self.vs, capabilities.features);
         self.context.sstatus = units::units_off(self.context.sstatus);
         if self.pmu.is_virtual() {
             self.load_counters();
@@ -274,6 +302,9 @@ impl Vcpu {
     pub fn unload(&mut self, capabilities: &Capabilities) {
         self.units.save_dirty(&mut self.context.sstatus, capabilities.vector);
         self.vs.save(capabilities.features);
+        if self.environment.is_special() {
+            self.environment.unload();
+        }
         if self.pmu.is_virtual() {
             self.unload_counters();
         }
@@ -313,14 +344,14 @@ impl Vcpu {
         let begin = csr::time::read();
         tools.stretch.end(begin, &hart.counters.stretches);
         hart.counters.guest.start(begin);
-        write_hgatp(self.root | u64::from(entry.vmid.0) << 44);
+        registers::write_hgatp(Hgatp::with_vmid(self.root, entry.vmid));
         match entry.fence {
             Fence::None => {}
             Fence::Vmid(vmid) => fence::hfence_gvma_vmid(vmid.0),
             Fence::All => fence::hfence_gvma_all(),
         }
         self.tlb.fenced(hart.cpu, vm.tlb(), entry);
-        let scause = run_guest(&mut self.context);
+        let scause = registers::run_guest(&mut self.context);
         self.vm.tlb().leave(hart.cpu);
         let now = csr::time::read();
         tools.stretch.begin(now);
@@ -339,6 +370,9 @@ impl Vcpu {
         }
         if requests & request::EXTERNAL != 0 {
             self.refresh_external();
+        }
+        if requests & (request::EVENTS | request::INJECTED) != 0 {
+            self.look_at_events(requests & request::INJECTED != 0);
         }
         if requests & request::TELL_ROOT != 0 {
             self.shared.tell_root(csr::vsatp::read());
@@ -375,48 +409,6 @@ impl Vcpu {
         }
     }
 
-    fn set_hvip(&mut self, bit: u64, asserted: bool) {
-        if self.shared.is_loaded() {
-            write_hvip_bit(bit, asserted);
-        } else if asserted {
-            self.vs.hvip |= bit;
-        } else {
-            self.vs.hvip &= !bit;
-        }
-    }
-
-    /// Is an interrupt pending and enabled, so that a WFI would fall through?
-    #[inline(always)]
-    #[must_use]
-    pub fn has_interrupt(&self) -> bool {
-        let (pending, enabled, deadline) = if self.shared.is_loaded() {
-            (csr::hvip::read(), (csr::vsie::read() & 0x222) << 1, csr::vstimecmp::read())
-        } else {
-            (self.vs.hvip, self.vs.enabled_interrupts(), self.vs.timer_deadline())
-        };
-        let mut pending = pending;
-        if deadline <= csr::time::read() {
-            pending |= interrupt::VSTI;
-        }
-        if file::pending_files() & self.file_mask() != 0 {
-            pending |= interrupt::VSEI;
-        }
-        pending & enabled != 0
-    }
-
-    /// The guest waits for an interrupt. `false` if one is there already. Loaded vCPUs only.
-    pub fn block(&mut self) -> bool {
-        self.wake_at = if csr::vsie::read() & 1 << 5 != 0 { csr::vstimecmp::read() } else { u64::MAX };
-        self.shared.set_blocked(true);
-        // A request from before is seen here; one from after comes with a kick, which wakes it.
-        if self.shared.has_requests() || self.has_interrupt() {
-            self.shared.set_blocked(false);
-            return false;
-        }
-        self.run_state = RunState::Blocked;
-        true
-    }
-
     /// Becomes runnable.
     pub fn mark_runnable(&mut self, now: u64) {
         self.shared.set_blocked(false);
@@ -424,76 +416,4 @@ impl Vcpu {
         self.runnable_since = now;
         self.shared.set_runnable_since(self.runnable_since);
     }
-
-    /// Emulates a CSR: performance counters, and the AIA's for a vCPU without a hardware interrupt file. `false`: not
-    /// ours, or not for the guest to read where it is.
-    pub fn emulate_csr(&mut self, access: CsrAccess) -> bool {
-        self.read_counter(access) || file::emulate_csr(self, access)
-    }
-
-    /// Updates the external interrupt line from the software interrupt file.
-    pub fn refresh_external(&mut self) {
-        let from_file = self.shared.file.lock().wants_interrupt();
-        self.set_hvip(interrupt::VSEI, self.shared.external_level() || from_file);
-        if self.vm.has_imsic() && self.file == 0 {
-            self.set_hvictl(SOFTWARE_FILE_IID | u64::from(from_file));
-        }
-    }
-
-    fn set_hvictl(&mut self, value: u64) {
-        if self.shared.is_loaded() {
-            write_hvictl(value);
-        } else {
-            self.vs.hvictl = value;
-        }
-    }
-}
-
-#[inline(always)]
-#[expect(unsafe_code)]
-fn load_vs(vs: &VsState, features: world::HartFeatures) {
-    // UNSAFETY and SAFETY: the caller loads the vCPU that this hart runs next.
-    unsafe { vs.load(features) };
-}
-
-#[inline(always)]
-#[expect(unsafe_code)]
-fn write_hgatp(value: u64) {
-    // UNSAFETY and SAFETY: the root is the VM's own G-stage table for this node, which lives as long as the VM.
-    unsafe { csr::hgatp::write(value) };
-}
-
-#[expect(unsafe_code)]
-fn suspend_vs() {
-    // UNSAFETY and SAFETY: VS-level registers of the guest that is loaded and asked for this.
-    unsafe {
-        csr::vsatp::write(0);
-        csr::vsstatus::clear(sstatus::SIE);
-    }
-}
-
-#[expect(unsafe_code)]
-fn write_hvictl(value: u64) {
-    // UNSAFETY and SAFETY: hvictl concerns the guest that is loaded; the VM has interrupt files, so the hart has Ssaia.
-    unsafe { csr::hvictl::write(value) };
-}
-
-#[expect(unsafe_code)]
-fn write_hvip_bit(bit: u64, asserted: bool) {
-    // UNSAFETY and SAFETY: hvip concerns the guest that is loaded.
-    unsafe {
-        if asserted {
-            csr::hvip::set(bit);
-        } else {
-            csr::hvip::clear(bit);
-        }
-    }
-}
-
-#[inline(always)]
-#[expect(unsafe_code)]
-fn run_guest(context: &mut GuestContext) -> u64 {
-    // UNSAFETY and SAFETY: (1) `load` put this vCPU's CSRs in place and `enter` its hgatp; (2) boot installed the trap
-    // vector on every hart before its loop began.
-    unsafe { world::run_guest(context) }
 }

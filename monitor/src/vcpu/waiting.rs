@@ -22,6 +22,8 @@ pub enum Until {
     Fences { vcpus: u64, fences: u32 },
     /// Somebody else is at what it wants, for a bounded time: a moment passes.
     Moment,
+    /// It is suspended: an interrupt that its guest has enabled, or an event (`sleep.rs`).
+    Wakeup,
 }
 
 /// A vCPU's waiting.
@@ -38,12 +40,27 @@ impl Waiting {
     pub const fn is_on(&self) -> bool {
         self.until.is_some()
     }
+
+    /// Is the vCPU suspended?
+    pub fn is_asleep(&self) -> bool {
+        self.until == Some(Until::Wakeup)
+    }
+
+    /// The vCPU waits from now on.
+    pub const fn begin(&mut self, until: Until) {
+        *self = Self { until: Some(until), look_at: 0, pause_us: FIRST_LOOK_US };
+    }
+
+    /// The vCPU waits no more.
+    pub const fn end(&mut self) {
+        self.until = None;
+    }
 }
 
 impl Vcpu {
     /// The vCPU executes nothing before this has come: the answer for the hart's loop.
     pub fn wait_until(&mut self, until: Until) -> Next {
-        self.waiting = Waiting { until: Some(until), look_at: 0, pause_us: FIRST_LOOK_US };
+        self.waiting.begin(until);
         if until == Until::Moment {
             self.plan_look(csr::time::read());
         }
@@ -54,7 +71,10 @@ impl Vcpu {
     #[cold]
     pub(super) fn go_on_waiting(&mut self) -> Option<Next> {
         let next = if self.shared.has_requests() { self.serve_requests() } else { None };
-        next.or_else(|| self.waits().then_some(Next::Held))
+        next.or_else(|| match self.waiting.is_asleep() {
+            true => (!self.wakes_up()).then_some(Next::Suspend),
+            false => self.waits().then_some(Next::Held),
+        })
     }
 
     /// Does it wait still? Asked by its hart before it runs, and when somebody says that it may have come.
@@ -67,9 +87,10 @@ impl Vcpu {
             Until::Shootdown(generation) => self.vm.tlb().all_passed(generation),
             Until::Fences { vcpus, fences } => self.have_fenced(vcpus, fences),
             Until::Moment => now >= self.waiting.look_at,
+            Until::Wakeup => false,
         };
         if has_come {
-            self.waiting.until = None;
+            self.waiting.end();
         } else if now >= self.waiting.look_at {
             self.plan_look(now);
         }

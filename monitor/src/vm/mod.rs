@@ -15,6 +15,7 @@ use crate::{
     io::DeviceOwner,
     machine::relief::{self, Locked, Relief},
 };
+use ::vcpu::sse::{Event, EventId};
 use addr::{Gfn, GuestPhysAddr, Mfn, NodeId, VcpuIndex, VmId};
 use alloc::{boxed::Box, sync::Arc, vec::Vec};
 use console::Console;
@@ -60,6 +61,8 @@ pub struct Vm {
     ending: Mutex<Option<Ending>>,
     console: Arc<Mutex<Console>>,
     has_imsic: bool,
+    /// The event of SSE that its vCPUs share.
+    global_event: Mutex<Event>,
     /// When one of its vCPUs went to another node last.
     node_change_at: AtomicU64,
     /// vCPUs that wait for harts inside the VM, by bit: who has been called away from it tells them.
@@ -104,6 +107,7 @@ impl Vm {
             ending: Mutex::new(None),
             console,
             has_imsic,
+            global_event: Mutex::new(Event::new(EventId::GlobalSoftware, VcpuIndex(0))),
             node_change_at: AtomicU64::new(0),
             waiting: AtomicU64::new(0),
             has_late_requests: AtomicBool::new(false),
@@ -327,6 +331,12 @@ impl Vm {
     #[must_use]
     pub const fn has_imsic(&self) -> bool {
         self.has_imsic
+    }
+
+    /// The event of SSE that its vCPUs share.
+    #[must_use]
+    pub const fn global_event(&self) -> &Mutex<Event> {
+        &self.global_event
     }
 
     /// Is `addr` RAM?

@@ -3,6 +3,10 @@
 //! Everything here is atomic or behind a short lock. Who wants something of a vCPU leaves a request bit and kicks
 //! the hart that owns it; the owner acts on the bits before the vCPU's next instruction.
 
+use ::vcpu::{
+    hsm::{Change, HartState},
+    sbi::Entry,
+};
 use addr::{CpuIndex, NodeId, VcpuIndex, VmId};
 use control::{ExitCause, ExitCounts, VcpuState, VcpuStats, VmState};
 use core::sync::atomic::{AtomicBool, AtomicU8, AtomicU16, AtomicU32, AtomicU64, Ordering};
@@ -48,33 +52,12 @@ pub mod request {
     pub const TELL_ROOT: u32 = 1 << 6;
     /// Devices have more to do of what this vCPU asked them for.
     pub const BACKLOG: u32 = 1 << 7;
+    /// An event of the guest may be due (SSE).
+    pub const EVENTS: u32 = 1 << 8;
+    /// Another vCPU has injected this one's software event (SSE).
+    pub const INJECTED: u32 = 1 << 9;
     /// The fences that a remote vCPU waits for.
     pub const FENCES: u32 = FENCE_I | FENCE_VVMA;
-}
-
-/// HSM states (SBI specification, "Hart State Management").
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[repr(u8)]
-pub enum HsmState {
-    /// Running or waiting.
-    Started = 0,
-    /// Never started, or stopped by itself.
-    Stopped = 1,
-    /// Asked to start.
-    StartPending = 2,
-    /// In a suspend call.
-    Suspended = 4,
-}
-
-impl HsmState {
-    const fn from_raw(raw: u8) -> Self {
-        match raw {
-            0 => Self::Started,
-            2 => Self::StartPending,
-            4 => Self::Suspended,
-            _ => Self::Stopped,
-        }
-    }
 }
 
 /// Counters of one vCPU: written by its owner only, read by anyone.
@@ -139,7 +122,7 @@ pub struct VcpuShared {
     /// Level of the external interrupt where a PLIC drives it.
     external_level: AtomicBool,
     in_turn: AtomicBool,
-    start: Mutex<(u64, u64)>,
+    start: Mutex<Entry>,
     runnable_since: AtomicU64,
     /// The guest's `satp` when it was asked for; 0 if not told yet.
     root: AtomicU64,
@@ -159,7 +142,7 @@ impl VcpuShared {
     pub fn new(index: VcpuIndex) -> Self {
         Self {
             index,
-            hsm: AtomicU8::new(HsmState::Stopped as u8),
+            hsm: AtomicU8::new(HartState::Stopped as u8),
             requests: AtomicU32::new(0),
             cpu: AtomicU16::new(0),
             home: AtomicU8::new(0),
@@ -167,7 +150,7 @@ impl VcpuShared {
             blocked: AtomicBool::new(false),
             external_level: AtomicBool::new(false),
             in_turn: AtomicBool::new(false),
-            start: Mutex::new((0, 0)),
+            start: Mutex::new(Entry { pc: 0, opaque: 0 }),
             runnable_since: AtomicU64::new(0),
             root: AtomicU64::new(0),
             service: Mutex::new(ServiceHistory::default()),
@@ -202,32 +185,34 @@ impl VcpuShared {
 
     /// Its HSM state.
     #[must_use]
-    pub fn hsm(&self) -> HsmState {
-        HsmState::from_raw(self.hsm.load(Ordering::SeqCst))
+    pub fn hsm(&self) -> HartState {
+        HartState::from_raw(self.hsm.load(Ordering::SeqCst))
     }
 
-    /// Changes the HSM state (owner, or the VM's builder).
-    pub fn set_hsm(&self, state: HsmState) {
-        self.hsm.store(state as u8, Ordering::SeqCst);
+    /// Owner: changes the HSM state, if this can happen in the present one. Others change only the state of a stopped vCPU.
+    pub fn change_hsm(&self, change: Change) {
+        if let Some(state) = self.hsm().after(change) {
+            self.hsm.store(state as u8, Ordering::SeqCst);
+        }
     }
 
-    /// Claims the right to start a stopped vCPU at `pc` with `opaque`; the state it was in otherwise.
+    /// Claims the right to start a stopped vCPU at `entry`.
     ///
     /// # Errors
     /// The vCPU's state when that is not `Stopped`.
-    pub fn claim_start(&self, pc: u64, opaque: u64) -> Result<(), HsmState> {
+    pub fn claim_start(&self, entry: Entry) -> Result<(), HartState> {
         // The lock is held over the state change so that the owner reads the entry that belongs to it.
         let mut start = self.start.lock();
-        self.hsm
-            .compare_exchange(HsmState::Stopped as u8, HsmState::StartPending as u8, Ordering::SeqCst, Ordering::SeqCst)
-            .map_err(HsmState::from_raw)?;
-        *start = (pc, opaque);
+        let (from, to) = (HartState::Stopped as u8, HartState::StartPending as u8);
+        let claimed = self.hsm.compare_exchange(from, to, Ordering::SeqCst, Ordering::SeqCst);
+        claimed.map_err(HartState::from_raw)?;
+        *start = entry;
         Ok(())
     }
 
-    /// The entry point that [`VcpuShared::claim_start`] left.
+    /// The entry that [`VcpuShared::claim_start`] left.
     #[must_use]
-    pub fn start_entry(&self) -> (u64, u64) {
+    pub fn start_entry(&self) -> Entry {
         *self.start.lock()
     }
 
@@ -247,6 +232,11 @@ impl VcpuShared {
     #[inline]
     pub fn take_requests(&self) -> u32 {
         self.requests.swap(0, Ordering::SeqCst)
+    }
+
+    /// Owner: these requests are not to be done any more.
+    pub fn withdraw(&self, bits: u32) {
+        self.requests.fetch_and(!bits, Ordering::SeqCst);
     }
 
     /// Which of `bits` are still to be done?
@@ -351,7 +341,7 @@ impl VcpuShared {
     /// For clients. `id` is its VM, in the state `vm`.
     #[must_use]
     pub fn stats(&self, id: VmId, vm: VmState) -> VcpuStats {
-        let state = if self.hsm() == HsmState::Stopped || vm == VmState::Stopped {
+        let state = if self.hsm() == HartState::Stopped || vm == VmState::Stopped {
             VcpuState::Stopped
         } else if vm == VmState::Paused {
             VcpuState::Paused
