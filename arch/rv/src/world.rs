@@ -7,6 +7,9 @@
 //! callee destroy, asks the context's [`FastExit`] function, and on [`RESUME`] goes straight back: no scheduler, no
 //! callee-saved registers. The *full* one also saves the rest and returns from [`run_guest`] to the per-hart loop.
 //!
+//! Where double traps are on (Ssdbltrp), an exit leaves `sstatus.SDT` set, and a guarded access that traps would be a double trap. So
+//! the full exit clears it.
+//!
 //! A trap of the monitor itself is handled on the hart's *emergency stack*: while `tp` is not 0 it points to a word
 //! that holds the top of one, 16-byte aligned. Such traps do not nest.
 //!
@@ -21,6 +24,7 @@ use crate::{
     fields::{self, henvcfg, hstatus, interrupt, sstatus},
 };
 use core::{arch::global_asm, mem::offset_of};
+use rv_frame::{CalleeSaved, CallerSaved};
 
 /// What a [`FastExit`] returns to go straight back into the guest.
 pub const RESUME: usize = 0;
@@ -78,26 +82,26 @@ global_asm!(
 trap_vector:
     csrrw a0, sscratch, a0
     beqz a0, 8f
-    sd ra, 8(a0)
-    sd sp, 16(a0)
-    sd gp, 24(a0)
-    sd tp, 32(a0)
-    sd t0, 40(a0)
-    sd t1, 48(a0)
-    sd t2, 56(a0)
-    sd a1, 88(a0)
-    sd a2, 96(a0)
-    sd a3, 104(a0)
-    sd a4, 112(a0)
-    sd a5, 120(a0)
-    sd a6, 128(a0)
-    sd a7, 136(a0)
-    sd t3, 224(a0)
-    sd t4, 232(a0)
-    sd t5, 240(a0)
-    sd t6, 248(a0)
+    sd ra, {x} + 8*1(a0)
+    sd sp, {x} + 8*2(a0)
+    sd gp, {x} + 8*3(a0)
+    sd tp, {x} + 8*4(a0)
+    sd t0, {x} + 8*5(a0)
+    sd t1, {x} + 8*6(a0)
+    sd t2, {x} + 8*7(a0)
+    sd a1, {x} + 8*11(a0)
+    sd a2, {x} + 8*12(a0)
+    sd a3, {x} + 8*13(a0)
+    sd a4, {x} + 8*14(a0)
+    sd a5, {x} + 8*15(a0)
+    sd a6, {x} + 8*16(a0)
+    sd a7, {x} + 8*17(a0)
+    sd t3, {x} + 8*28(a0)
+    sd t4, {x} + 8*29(a0)
+    sd t5, {x} + 8*30(a0)
+    sd t6, {x} + 8*31(a0)
     csrrw t0, sscratch, zero
-    sd t0, 80(a0)
+    sd t0, {x} + 8*10(a0)
     ld sp, {hs_sp}(a0)
     ld tp, {hs_tp}(a0)
     csrr a1, scause
@@ -108,77 +112,58 @@ trap_vector:
     bnez a0, 2f
     ld a0, 0(sp)
 1:  csrw sscratch, a0
-    ld ra, 8(a0)
-    ld sp, 16(a0)
-    ld gp, 24(a0)
-    ld tp, 32(a0)
-    ld t0, 40(a0)
-    ld t1, 48(a0)
-    ld t2, 56(a0)
-    ld a1, 88(a0)
-    ld a2, 96(a0)
-    ld a3, 104(a0)
-    ld a4, 112(a0)
-    ld a5, 120(a0)
-    ld a6, 128(a0)
-    ld a7, 136(a0)
-    ld t3, 224(a0)
-    ld t4, 232(a0)
-    ld t5, 240(a0)
-    ld t6, 248(a0)
-    ld a0, 80(a0)
+    ld ra, {x} + 8*1(a0)
+    ld sp, {x} + 8*2(a0)
+    ld gp, {x} + 8*3(a0)
+    ld tp, {x} + 8*4(a0)
+    ld t0, {x} + 8*5(a0)
+    ld t1, {x} + 8*6(a0)
+    ld t2, {x} + 8*7(a0)
+    ld a1, {x} + 8*11(a0)
+    ld a2, {x} + 8*12(a0)
+    ld a3, {x} + 8*13(a0)
+    ld a4, {x} + 8*14(a0)
+    ld a5, {x} + 8*15(a0)
+    ld a6, {x} + 8*16(a0)
+    ld a7, {x} + 8*17(a0)
+    ld t3, {x} + 8*28(a0)
+    ld t4, {x} + 8*29(a0)
+    ld t5, {x} + 8*30(a0)
+    ld t6, {x} + 8*31(a0)
+    ld a0, {x} + 8*10(a0)
     sret
 2:  ld a1, 0(sp)
-    sd s0, 64(a1)
-    sd s1, 72(a1)
-    sd s2, 144(a1)
-    sd s3, 152(a1)
-    sd s4, 160(a1)
-    sd s5, 168(a1)
-    sd s6, 176(a1)
-    sd s7, 184(a1)
-    sd s8, 192(a1)
-    sd s9, 200(a1)
-    sd s10, 208(a1)
-    sd s11, 216(a1)
+    sd s0, {x} + 8*8(a1)
+    sd s1, {x} + 8*9(a1)
+    sd s2, {x} + 8*18(a1)
+    sd s3, {x} + 8*19(a1)
+    sd s4, {x} + 8*20(a1)
+    sd s5, {x} + 8*21(a1)
+    sd s6, {x} + 8*22(a1)
+    sd s7, {x} + 8*23(a1)
+    sd s8, {x} + 8*24(a1)
+    sd s9, {x} + 8*25(a1)
+    sd s10, {x} + 8*26(a1)
+    sd s11, {x} + 8*27(a1)
     csrr t0, sepc
-    csrr t1, sstatus
+    li t2, {sdt}
+    csrrc t1, sstatus, t2
     csrr a0, scause
     sd t0, {pc}(a1)
     sd t1, {sstatus}(a1)
-    ld ra, 8(sp)
-    ld s0, 16(sp)
-    ld s1, 24(sp)
-    ld s2, 32(sp)
-    ld s3, 40(sp)
-    ld s4, 48(sp)
-    ld s5, 56(sp)
-    ld s6, 64(sp)
-    ld s7, 72(sp)
-    ld s8, 80(sp)
-    ld s9, 88(sp)
-    ld s10, 96(sp)
-    ld s11, 104(sp)
-    addi sp, sp, 112
+    "#,
+    rv_frame::restore_callee_saved!("sp"),
+    r#"
+    addi sp, sp, {kept}
     ret
 
     .globl world_run_guest
 world_run_guest:
-    addi sp, sp, -112
+    addi sp, sp, -{kept}
     sd a0, 0(sp)
-    sd ra, 8(sp)
-    sd s0, 16(sp)
-    sd s1, 24(sp)
-    sd s2, 32(sp)
-    sd s3, 40(sp)
-    sd s4, 48(sp)
-    sd s5, 56(sp)
-    sd s6, 64(sp)
-    sd s7, 72(sp)
-    sd s8, 80(sp)
-    sd s9, 88(sp)
-    sd s10, 96(sp)
-    sd s11, 104(sp)
+    "#,
+    rv_frame::save_callee_saved!("sp"),
+    r#"
     sd sp, {hs_sp}(a0)
     sd tp, {hs_tp}(a0)
     ld t0, {pc}(a0)
@@ -187,18 +172,18 @@ world_run_guest:
     csrw sepc, t0
     csrw sstatus, t1
     csrw 0x600, t2
-    ld s0, 64(a0)
-    ld s1, 72(a0)
-    ld s2, 144(a0)
-    ld s3, 152(a0)
-    ld s4, 160(a0)
-    ld s5, 168(a0)
-    ld s6, 176(a0)
-    ld s7, 184(a0)
-    ld s8, 192(a0)
-    ld s9, 200(a0)
-    ld s10, 208(a0)
-    ld s11, 216(a0)
+    ld s0, {x} + 8*8(a0)
+    ld s1, {x} + 8*9(a0)
+    ld s2, {x} + 8*18(a0)
+    ld s3, {x} + 8*19(a0)
+    ld s4, {x} + 8*20(a0)
+    ld s5, {x} + 8*21(a0)
+    ld s6, {x} + 8*22(a0)
+    ld s7, {x} + 8*23(a0)
+    ld s8, {x} + 8*24(a0)
+    ld s9, {x} + 8*25(a0)
+    ld s10, {x} + 8*26(a0)
+    ld s11, {x} + 8*27(a0)
     j 1b
 
     # A trap taken in HS-mode: only guarded accesses may do that. a0 was 0 after the swap, sscratch holds HS's a0.
@@ -206,55 +191,36 @@ world_run_guest:
 8:  mv a0, sp
     beqz tp, 9f
     ld a0, 0(tp)
-9:  sd sp, -16(a0)
-    addi sp, a0, -144
+9:  addi a0, a0, -{frame}
+    sd sp, {saved}(a0)
+    mv sp, a0
     csrrw a0, sscratch, zero
-    sd ra, 0(sp)
-    sd t0, 8(sp)
-    sd t1, 16(sp)
-    sd t2, 24(sp)
-    sd a0, 32(sp)
-    sd a1, 40(sp)
-    sd a2, 48(sp)
-    sd a3, 56(sp)
-    sd a4, 64(sp)
-    sd a5, 72(sp)
-    sd a6, 80(sp)
-    sd a7, 88(sp)
-    sd t3, 96(sp)
-    sd t4, 104(sp)
-    sd t5, 112(sp)
-    sd t6, 120(sp)
+    "#,
+    rv_frame::save_caller_saved!("sp"),
+    r#"
     csrr a0, scause
     csrr a1, sepc
     csrr a2, stval
     call {host_trap}
     csrw sepc, a0
-    ld ra, 0(sp)
-    ld t0, 8(sp)
-    ld t1, 16(sp)
-    ld t2, 24(sp)
-    ld a0, 32(sp)
-    ld a1, 40(sp)
-    ld a2, 48(sp)
-    ld a3, 56(sp)
-    ld a4, 64(sp)
-    ld a5, 72(sp)
-    ld a6, 80(sp)
-    ld a7, 88(sp)
-    ld t3, 96(sp)
-    ld t4, 104(sp)
-    ld t5, 112(sp)
-    ld t6, 120(sp)
-    ld sp, 128(sp)
+    "#,
+    rv_frame::restore_caller_saved!("sp"),
+    r#"
+    ld sp, {saved}(sp)
     sret
     "#,
+    x = const offset_of!(GuestContext, x),
     pc = const offset_of!(GuestContext, pc),
     sstatus = const offset_of!(GuestContext, sstatus),
     hstatus = const offset_of!(GuestContext, hstatus),
     hs_sp = const offset_of!(GuestContext, hs_sp),
     hs_tp = const offset_of!(GuestContext, hs_tp),
     fast_exit = const offset_of!(GuestContext, fast_exit),
+    kept = const size_of::<CalleeSaved>(),
+    saved = const size_of::<CallerSaved>(),
+    // With the stack pointer, and aligned.
+    frame = const size_of::<CallerSaved>() + 16,
+    sdt = const sstatus::SDT,
     ecall = const crate::cause::ECALL_FROM_VS,
     host_trap = sym host_trap,
 );

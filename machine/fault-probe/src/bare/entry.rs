@@ -61,42 +61,16 @@ probe_hart:
     .balign 4
 probe_trap:
     addi sp, sp, -144
-    sd ra, 0(sp)
-    sd t0, 8(sp)
-    sd t1, 16(sp)
-    sd t2, 24(sp)
-    sd a0, 32(sp)
-    sd a1, 40(sp)
-    sd a2, 48(sp)
-    sd a3, 56(sp)
-    sd a4, 64(sp)
-    sd a5, 72(sp)
-    sd a6, 80(sp)
-    sd a7, 88(sp)
-    sd t3, 96(sp)
-    sd t4, 104(sp)
-    sd t5, 112(sp)
-    sd t6, 120(sp)
+    "#,
+    rv_frame::save_caller_saved!("sp"),
+    r#"
     csrr a0, sepc
     ld a1, 0(sp)
     call {trap}
     csrw sepc, a0
-    ld ra, 0(sp)
-    ld t0, 8(sp)
-    ld t1, 16(sp)
-    ld t2, 24(sp)
-    ld a0, 32(sp)
-    ld a1, 40(sp)
-    ld a2, 48(sp)
-    ld a3, 56(sp)
-    ld a4, 64(sp)
-    ld a5, 72(sp)
-    ld a6, 80(sp)
-    ld a7, 88(sp)
-    ld t3, 96(sp)
-    ld t4, 104(sp)
-    ld t5, 112(sp)
-    ld t6, 120(sp)
+    "#,
+    rv_frame::restore_caller_saved!("sp"),
+    r#"
     addi sp, sp, 144
     sret
 
@@ -104,20 +78,10 @@ probe_trap:
     .globl run_guest
 run_guest:
     addi sp, sp, -112
-    sd ra, 0(sp)
-    sd s0, 8(sp)
-    sd s1, 16(sp)
-    sd s2, 24(sp)
-    sd s3, 32(sp)
-    sd s4, 40(sp)
-    sd s5, 48(sp)
-    sd s6, 56(sp)
-    sd s7, 64(sp)
-    sd s8, 72(sp)
-    sd s9, 80(sp)
-    sd s10, 88(sp)
-    sd s11, 96(sp)
-    sd tp, 104(sp)
+    sd tp, 0(sp)
+    "#,
+    rv_frame::save_callee_saved!("sp"),
+    r#"
     csrw sscratch, sp
     lla t0, guest_exit
     csrw stvec, t0
@@ -130,20 +94,10 @@ guest_exit:
     csrr sp, sscratch
     lla t0, probe_trap
     csrw stvec, t0
-    ld ra, 0(sp)
-    ld s0, 8(sp)
-    ld s1, 16(sp)
-    ld s2, 24(sp)
-    ld s3, 32(sp)
-    ld s4, 40(sp)
-    ld s5, 48(sp)
-    ld s6, 56(sp)
-    ld s7, 64(sp)
-    ld s8, 72(sp)
-    ld s9, 80(sp)
-    ld s10, 88(sp)
-    ld s11, 96(sp)
-    ld tp, 104(sp)
+    ld tp, 0(sp)
+    "#,
+    rv_frame::restore_callee_saved!("sp"),
+    r#"
     addi sp, sp, 112
     ret
 

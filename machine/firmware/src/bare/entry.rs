@@ -7,6 +7,7 @@
 #![expect(unsafe_code)]
 
 use core::arch::{asm, global_asm};
+use core::mem::offset_of;
 
 use super::csr::{self, MEPC, MSTATUS, SATP, SIE, SSTATUS};
 use super::{console, setup, trap};
@@ -16,6 +17,8 @@ use containment::MAX_HARTS;
 const STACK: usize = 24 << 10;
 /// Bytes of a trap frame.
 const FRAME: usize = size_of::<trap::Frame>();
+const _: () =
+    assert!(offset_of!(trap::Frame, saved) == 0, "the trap vector saves registers from the frame's beginning on");
 
 global_asm!(
     r#"
@@ -72,49 +75,23 @@ machine_trap_vector:
     csrrw sp, mscratch, sp
     beqz sp, 8f
     addi sp, sp, -{frame}
-    sd ra, 0(sp)
-    sd t0, 8(sp)
-    sd t1, 16(sp)
-    sd t2, 24(sp)
-    sd a0, 32(sp)
-    sd a1, 40(sp)
-    sd a2, 48(sp)
-    sd a3, 56(sp)
-    sd a4, 64(sp)
-    sd a5, 72(sp)
-    sd a6, 80(sp)
-    sd a7, 88(sp)
-    sd t3, 96(sp)
-    sd t4, 104(sp)
-    sd t5, 112(sp)
-    sd t6, 120(sp)
+    "#,
+    rv_frame::save_caller_saved!("sp"),
+    r#"
     csrrw t0, mscratch, zero
-    sd t0, 128(sp)
+    sd t0, {stack_pointer}(sp)
     csrr t0, mepc
-    sd t0, 136(sp)
+    sd t0, {pc}(sp)
     mv a0, sp
     call {trap}
-    ld t0, 136(sp)
+    ld t0, {pc}(sp)
     csrw mepc, t0
     addi t0, sp, {frame}
     csrw mscratch, t0
-    ld ra, 0(sp)
-    ld t0, 8(sp)
-    ld t1, 16(sp)
-    ld t2, 24(sp)
-    ld a0, 32(sp)
-    ld a1, 40(sp)
-    ld a2, 48(sp)
-    ld a3, 56(sp)
-    ld a4, 64(sp)
-    ld a5, 72(sp)
-    ld a6, 80(sp)
-    ld a7, 88(sp)
-    ld t3, 96(sp)
-    ld t4, 104(sp)
-    ld t5, 112(sp)
-    ld t6, 120(sp)
-    ld sp, 128(sp)
+    "#,
+    rv_frame::restore_caller_saved!("sp"),
+    r#"
+    ld sp, {stack_pointer}(sp)
     mret
     # A trap of M-mode itself: back on the interrupted stack, tell, and stop.
 8:  csrr sp, mscratch
@@ -136,6 +113,8 @@ machine_stacks:
     stacks = const STACK * MAX_HARTS,
     magic = const INFO_MAGIC,
     frame = const FRAME,
+    stack_pointer = const offset_of!(trap::Frame, sp),
+    pc = const offset_of!(trap::Frame, pc),
     boot = sym boot,
     secondary = sym setup::secondary,
     trap = sym trap::machine_trap,

@@ -1,17 +1,17 @@
 //! Traps into M-mode.
 
+use rv_frame::CallerSaved;
+
 use super::csr::{self, MCAUSE, MEPC, MIP, MTVAL};
 use super::{doorbell, injection, sbi, timer};
 
-/// The registers that a Rust function may change, and where the program goes on. The layout is that of the trap vector.
+/// The registers that a Rust function may change, and where the program goes on. The trap vector writes it.
 #[repr(C, align(16))]
 pub struct Frame {
-    ra: u64,
-    t0_to_t2: [u64; 3],
-    /// `a0` to `a7`.
-    pub arguments: [u64; 8],
-    t3_to_t6: [u64; 4],
-    sp: u64,
+    /// All but the stack pointer.
+    pub saved: CallerSaved,
+    /// The stack pointer of the program above.
+    pub sp: u64,
     /// Where the program goes on.
     pub pc: u64,
 }

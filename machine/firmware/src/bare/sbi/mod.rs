@@ -41,7 +41,7 @@ const PROBE_EXTENSION: u64 = 3;
 
 /// Answers a call.
 pub fn call(frame: &mut Frame) {
-    let [a0, a1, a2, a3, a4, a5, function, extension] = frame.arguments;
+    let [a0, a1, a2, a3, a4, a5, function, extension] = frame.saved.arguments;
     let answer = if extension == faults::sbi::EID {
         own::call(function, [a0, a1, a2])
     } else if extension == BASE && function == PROBE_EXTENSION && a0 == faults::sbi::EID {
@@ -50,6 +50,6 @@ pub fn call(frame: &mut Frame) {
         let arguments = [a0, a1, a2, a3, a4, a5].map(|argument| argument as usize);
         FIRMWARE.handle_ecall(extension as usize, function as usize, arguments)
     };
-    frame.arguments[0] = answer.error as u64;
-    frame.arguments[1] = answer.value as u64;
+    frame.saved.arguments[0] = answer.error as u64;
+    frame.saved.arguments[1] = answer.value as u64;
 }
