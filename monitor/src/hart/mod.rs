@@ -137,6 +137,15 @@ pub fn mean_stretch_us(harts: &[&Hart]) -> u64 {
     us.checked_div(count).unwrap_or(0)
 }
 
+/// What so many faults cost the harts that take them, roughly, in ticks of which there are `timebase_hz` in a second.
+#[must_use]
+pub fn ticks_of_faults(faults: u64, timebase_hz: u64) -> u64 {
+    if faults == 0 {
+        return 0;
+    }
+    faults.saturating_mul(mean_stretch_us(all())).saturating_mul(timebase_hz) / 1_000_000
+}
+
 /// The hart that executes this, once its loop runs.
 #[must_use]
 pub fn current() -> Option<CpuIndex> {

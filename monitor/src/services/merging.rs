@@ -7,6 +7,7 @@ mod wire;
 
 use super::registry;
 use crate::{
+    hart,
     io::sent,
     machine::{agenda, capabilities},
     vm::{
@@ -19,8 +20,10 @@ use alloc::sync::Arc;
 use control::EventKind;
 use core::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use kernels::Kernels;
+use merging::breaks::Breaks;
 use merging::marks::Marks;
 use merging::{Guest, Image, Merging, PORTION, Proposal};
+use pace::{Pace, Share};
 use places::Places;
 use rv::csr;
 use spin::Mutex;
@@ -28,9 +31,8 @@ use wire::Wire;
 
 /// Steps per second while there is something to do, at most.
 const STEPS_HZ: u64 = 2_000;
-/// A step is followed by a pause so many times as long: merging takes no more than a tenth of a hart that rests, wherever a step is
-/// dear. (A hart that does not rest is interrupted once in [`PATIENCE_S`].)
-const PAUSES: u64 = 9;
+/// The longest pause after steps that were dear: themselves, or by the writes that ended what they had merged.
+const LONGEST_PAUSE_S: u64 = 1;
 /// How long a step waits for a moment in which the control hart runs no guest. A guest that never rests is interrupted no
 /// more often.
 const PATIENCE_S: u64 = 1;
@@ -107,6 +109,10 @@ struct Work {
     zeroes: u64,
     /// Pages that the round under way has merged.
     by_wire: u64,
+    /// Pages that were merged too early.
+    breaks: Breaks,
+    /// All of it keeps to its share of a hart.
+    pace: Pace,
 }
 
 static WORK: Mutex<Work> = Mutex::new(Work {
@@ -120,6 +126,8 @@ static WORK: Mutex<Work> = Mutex::new(Work {
     merged: 0,
     zeroes: 0,
     by_wire: 0,
+    breaks: Breaks::new(),
+    pace: Pace::new(),
 });
 /// Whether a pass is not finished.
 static UNDER_WAY: AtomicBool = AtomicBool::new(false);
@@ -169,6 +177,7 @@ pub fn ended(vm: VmId) {
     work.kernels.take_if(|kernels| kernels.concerns(vm));
     work.places.take_if(|places| places.concerns(vm));
     work.wire.forget(vm);
+    work.breaks.forget(vm);
     note_company(&work.policy);
     if work.policy.is_idle() {
         // Nobody to share with is left.
@@ -219,9 +228,8 @@ pub fn step() {
     let due = work.policy.next_due().min(work.wire.next_due());
     let is_busy = work.is_under_way() || due <= now;
     UNDER_WAY.store(is_busy, Ordering::Relaxed);
-    let end = csr::time::read();
-    let pause = (PAUSES * end.wrapping_sub(now)).max(capabilities().timebase_hz / STEPS_HZ);
-    plan(if is_busy { end.saturating_add(pause) } else { due });
+    let next = work.next_step(csr::time::read(), now);
+    plan(if is_busy { next } else { due });
 }
 
 impl Work {
@@ -231,6 +239,14 @@ impl Work {
             || self.search.is_some()
             || self.kernels.is_some()
             || self.places.is_some()
+    }
+
+    /// When to go on, after a step from `begin` to `end`.
+    fn next_step(&mut self, end: u64, begin: u64) -> u64 {
+        let hz = capabilities().timebase_hz;
+        let faults = hart::ticks_of_faults(self.breaks.take(), hz);
+        self.pace.spent(end.wrapping_sub(begin).saturating_add(faults), Share::of_machine(hart::all().len()), end);
+        self.pace.next(hz / STEPS_HZ, LONGEST_PAUSE_S * hz, end)
     }
 
     /// Begins to merge, and goes on with it as far as that comes.
@@ -250,6 +266,10 @@ impl Work {
         };
         let Some(merged) = pages.merge.step(theirs.memory(), own.memory()) else { return };
         self.pages = None;
+        self.breaks.merged(merged);
+        for life in [&theirs, &own] {
+            self.breaks.look(life.id, life.memory().pages_shared().1);
+        }
         match by {
             Finder::Wire => self.by_wire += merged,
             Finder::Pass => self.merged += merged,

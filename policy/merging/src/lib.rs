@@ -19,6 +19,7 @@
 //! - [`Merging`]: facts in (a guest began, a guest ended), [`Proposal`]s out, in small portions and not before they are due.
 //! - [`sent::Sent`], [`sent::Recent`], [`wire::Round`]: what was sent lately, and searches for it.
 //! - [`marks::Marks`]: which pages of a block are worth something.
+//! - [`breaks::Breaks`]: which merged pages were soon written, and cost more than they saved.
 //! - [`Guest`]: what the monitor knows about a guest.
 //!
 //! # What it refuses
@@ -40,6 +41,7 @@ extern crate alloc;
 #[cfg(test)]
 extern crate std;
 
+pub mod breaks;
 pub mod marks;
 pub mod sent;
 #[cfg(test)]

@@ -27,6 +27,7 @@ use alloc::{sync::Arc, vec::Vec};
 use control::{EventKind, PlacementAction, PlacementReason};
 use frames::PageState;
 use machine_io::MissCounters;
+use pace::{Pace, Share};
 use placement::{
     BlockFacts, BlockProposal, LOOKS, PageFacts, Proposal, Sample, Samples, Switches, Thresholds, Writes, decide,
     decide_block,
@@ -38,9 +39,8 @@ use sched::Entity;
 const ROUNDS_HZ: u64 = 4;
 /// Looks at samples per second.
 const LOOKS_HZ: u64 = ROUNDS_HZ * LOOKS as u64;
-/// A look at samples is followed by a pause so many times as long as what it costs: looks, and the faults that bring leaves back, take
-/// no more than a twelfth of one hart's time, which is a hundredth of eight harts'.
-const PAUSES: u64 = 11;
+/// The longest pause after a look that was dear.
+const LONGEST_PAUSE_S: u64 = 10;
 /// VMs sampled in a round.
 const SAMPLED_VMS: usize = 4;
 /// How pages are judged here.
@@ -61,6 +61,8 @@ pub struct Sampling {
     vms: Vec<Sampled>,
     /// When the next look is due.
     next: u64,
+    /// Looks, and the faults that bring leaves back, keep to their share of a hart.
+    pace: Pace,
     /// The VM that rounds begin with, by turns.
     turn: usize,
     /// Faults that samples have caused and no pause has made up for.
@@ -69,14 +71,15 @@ pub struct Sampling {
 
 impl Sampling {
     pub const fn new() -> Self {
-        Self { vms: Vec::new(), next: 0, turn: 0, faults: 0 }
+        Self { vms: Vec::new(), next: 0, pace: Pace::new(), turn: 0, faults: 0 }
     }
 
-    /// Ticks until the next look, after one that took `ticks` itself.
-    fn pause(&mut self, ticks: u64) -> u64 {
-        let faults_us = core::mem::take(&mut self.faults).saturating_mul(hart::mean_stretch_us(hart::all()));
-        let faults = faults_us.saturating_mul(capabilities().timebase_hz) / 1_000_000;
-        PAUSES.saturating_mul(ticks.saturating_add(faults)).max(capabilities().timebase_hz / LOOKS_HZ)
+    /// Plans the next look, after one that took `ticks` itself until `now`.
+    fn plan_next(&mut self, ticks: u64, now: u64) {
+        let hz = capabilities().timebase_hz;
+        let faults = hart::ticks_of_faults(core::mem::take(&mut self.faults), hz);
+        self.pace.spent(ticks.saturating_add(faults), Share::of_machine(hart::all().len()), now);
+        self.next = self.pace.next(hz / LOOKS_HZ, LONGEST_PAUSE_S * hz, now);
     }
 
     /// Those that are there, and no others.
@@ -135,7 +138,7 @@ impl Locality {
         if now >= self.sampling.next {
             self.look_at_rounds(&guests, counters.filter(|counters| counters.is_on()), now);
             let end = csr::time::read();
-            self.sampling.next = end.saturating_add(self.sampling.pause(end.wrapping_sub(now)));
+            self.sampling.plan_next(end.wrapping_sub(now), end);
         }
         let jobs = self.send_jobs(&guests);
         if jobs == 0 && self.watched.is_empty() { LOOKS_HZ } else { BUSY_HZ }
