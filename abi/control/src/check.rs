@@ -13,8 +13,8 @@ use thiserror::Error;
 use crate::boot::{BOOT_CONFIG_VERSION, BootConfig, MAX_SUBNETS, MAX_VMS, MonitorOptions};
 use crate::name::Name;
 use crate::spec::{
-    Boot, DiskMode, DiskSpec, MAX_CMDLINE, MAX_DISK_NAME, MAX_MEMORY_MIB, MAX_NODES, MAX_PORTS, MAX_VCPUS, MAX_WEIGHT,
-    MIN_MEMORY_MIB, MIN_MTU, NetSpec, VIRTIO_SLOTS, VmSpec,
+    Boot, DiskMode, DiskSpec, MAX_CMDLINE, MAX_DISK_NAME, MAX_MEMORY_MIB, MAX_NODES, MAX_PORTS, MAX_SEGMENTS,
+    MAX_VCPUS, MAX_WEIGHT, MIN_MEMORY_MIB, MIN_MTU, NetSpec, RAM_START, Segment, TREE_ROOM, VIRTIO_SLOTS, VmSpec,
 };
 
 /// Where a description is wrong, and how.
@@ -129,6 +129,42 @@ pub enum SpecProblem {
         /// The other VM.
         other: Name,
     },
+    /// A program that goes where the guest has no memory for it.
+    #[error("{address:#x} to {end:#x} is not in the memory for programs, {first:#x} to {last:#x}")]
+    OutsideMemory {
+        /// Its first byte.
+        address: u64,
+        /// The byte behind it.
+        end: u64,
+        /// Where memory begins.
+        first: u64,
+        /// Where it ends for programs: the device tree is behind it.
+        last: u64,
+    },
+    /// Pieces of a program that want the same memory.
+    #[error("the pieces at {address:#x} and {other:#x} overlap")]
+    SegmentsOverlap {
+        /// Where one begins.
+        address: u64,
+        /// Where the other begins.
+        other: u64,
+    },
+    /// A piece of a program that brings more bytes than it has room for.
+    #[error("the piece at {address:#x} brings {file_bytes} bytes of the file and has room for {memory_bytes}")]
+    SegmentTooSmall {
+        /// Where it begins.
+        address: u64,
+        /// Bytes from the file.
+        file_bytes: u64,
+        /// Bytes of memory.
+        memory_bytes: u64,
+    },
+    /// A program that is entered where it is not.
+    #[error("the entry {entry:#x} is in no piece of the program")]
+    EntryOutside {
+        /// The entry.
+        entry: u64,
+    },
 }
 
 impl SpecError {
@@ -158,7 +194,7 @@ impl VmSpec {
             return Err(SpecError::new("memory_mib", problem));
         }
         in_range("weight", self.weight.into(), 1, MAX_WEIGHT.into())?;
-        self.boot.validate().map_err(|error| error.inside("boot"))?;
+        self.boot.validate(self.memory_bytes()).map_err(|error| error.inside("boot"))?;
         at_most("ports", self.ports.len(), MAX_PORTS)?;
         unique("ports", self.ports.iter().map(|port| port.as_str()))?;
         let needed = self.virtio_slots();
@@ -197,9 +233,53 @@ impl VmSpec {
 }
 
 impl Boot {
-    fn validate(&self) -> Result<(), SpecError> {
-        let Self::Kernel { cmdline, .. } = self else { return Ok(()) };
-        text("cmdline", cmdline, MAX_CMDLINE)
+    fn validate(&self, memory_bytes: u64) -> Result<(), SpecError> {
+        match self {
+            Self::Kernel { cmdline, .. } => text("cmdline", cmdline, MAX_CMDLINE),
+            Self::Firmware { .. } => Ok(()),
+            Self::Program { entry, segments, cmdline, .. } => {
+                text("cmdline", cmdline, MAX_CMDLINE)?;
+                validate_segments(*entry, segments, memory_bytes)
+            }
+        }
+    }
+}
+
+/// Each piece lies in the guest's memory, none on another, and the entry in one of them.
+fn validate_segments(entry: u64, segments: &[Segment], memory_bytes: u64) -> Result<(), SpecError> {
+    at_most("segments", segments.len(), MAX_SEGMENTS)?;
+    if segments.is_empty() {
+        return Err(SpecError::new("segments", SpecProblem::Empty));
+    }
+    for (index, segment) in segments.iter().enumerate() {
+        let earlier = segments.get(..index).unwrap_or_default();
+        validate_segment(segment, earlier, memory_bytes)
+            .map_err(|problem| SpecError::new(format!("segments[{index}]"), problem))?;
+    }
+    let is_inside = |segment: &Segment| entry >= segment.address && segment.end().is_some_and(|end| entry < end);
+    if segments.iter().any(is_inside) {
+        return Ok(());
+    }
+    Err(SpecError::new("entry", SpecProblem::EntryOutside { entry }))
+}
+
+fn validate_segment(segment: &Segment, earlier: &[Segment], memory_bytes: u64) -> Result<(), SpecProblem> {
+    let Segment { address, file_bytes, memory_bytes: room, .. } = *segment;
+    let last = RAM_START.saturating_add(memory_bytes).saturating_sub(TREE_ROOM);
+    let end = segment.end().filter(|end| address >= RAM_START && *end <= last);
+    if end.is_none() {
+        let end = address.saturating_add(room);
+        return Err(SpecProblem::OutsideMemory { address, end, first: RAM_START, last });
+    }
+    if room == 0 {
+        return Err(SpecProblem::Empty);
+    }
+    if file_bytes > room {
+        return Err(SpecProblem::SegmentTooSmall { address, file_bytes, memory_bytes: room });
+    }
+    match earlier.iter().find(|other| segment.overlaps(other)) {
+        Some(other) => Err(SpecProblem::SegmentsOverlap { address, other: other.address }),
+        None => Ok(()),
     }
 }
 

@@ -33,6 +33,12 @@ pub const DEFAULT_MTU: u16 = 1500;
 pub const DEFAULT_WEIGHT: u16 = 100;
 /// Largest scheduling weight.
 pub const MAX_WEIGHT: u16 = 10_000;
+/// Where a guest's memory begins.
+pub const RAM_START: u64 = 0x8000_0000;
+/// Bytes at the end of a guest's memory that are its device tree's.
+pub const TREE_ROOM: u64 = 2 << 20;
+/// Most pieces that a program is loaded in.
+pub const MAX_SEGMENTS: usize = 16;
 /// The port on which qemu-guest-agent listens.
 pub const GUEST_AGENT_PORT: &str = "org.qemu.guest_agent.0";
 
@@ -102,6 +108,12 @@ impl VmSpec {
         }
     }
 
+    /// Bytes of its memory.
+    #[must_use]
+    pub fn memory_bytes(&self) -> u64 {
+        u64::from(self.memory_mib) << 20
+    }
+
     /// virtio-mmio slots that it needs.
     #[must_use]
     pub fn virtio_slots(&self) -> usize {
@@ -129,6 +141,48 @@ pub enum Boot {
         /// The firmware.
         module: Label,
     },
+    /// A program for S-mode that says itself where it goes: an ELF file, or a flat binary at an address. Its first hart
+    /// enters it with the hart's id in `a0`, the device tree's address in `a1`, and translation off.
+    Program {
+        /// The file.
+        program: Label,
+        /// Where it is entered.
+        entry: u64,
+        /// Which pieces of the file go where, 1 to [`MAX_SEGMENTS`].
+        segments: Vec<Segment>,
+        /// Its initial RAM disk.
+        initrd: Option<Label>,
+        /// Its command line, at most [`MAX_CMDLINE`] bytes, without NUL.
+        cmdline: String,
+    },
+}
+
+/// A piece of a program: bytes of its file, and zeroes behind them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Segment {
+    /// Its first byte in the file.
+    pub offset: u64,
+    /// Bytes that come from the file.
+    pub file_bytes: u64,
+    /// Where it goes in the guest's memory.
+    pub address: u64,
+    /// Bytes that it takes there; those that the file does not have are zero.
+    pub memory_bytes: u64,
+}
+
+impl Segment {
+    /// The address behind it; `None` if there is no such address.
+    #[must_use]
+    pub const fn end(&self) -> Option<u64> {
+        self.address.checked_add(self.memory_bytes)
+    }
+
+    /// Whether both take a byte of memory.
+    #[must_use]
+    pub fn overlaps(&self, other: &Self) -> bool {
+        let ends = self.end().zip(other.end());
+        ends.is_none_or(|(end, other_end)| self.address < other_end && other.address < end)
+    }
 }
 
 /// A virtual disk.

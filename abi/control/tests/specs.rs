@@ -1,7 +1,8 @@
 //! Descriptions: what is refused, and with which words.
 
 use control::{
-    Boot, BootConfig, BootConfigError, DiskMode, DiskSpec, Label, MacAddress, Name, NetSpec, SubnetSpec, VmSpec,
+    Boot, BootConfig, BootConfigError, DiskMode, DiskSpec, Label, MacAddress, Name, NetSpec, Segment, SubnetSpec,
+    VmSpec,
 };
 
 fn name(text: &str) -> Name {
@@ -145,5 +146,64 @@ fn mac_addresses_are_read_strictly() {
     assert_eq!("02:00:00:00:00:0a".parse(), Ok(MacAddress([2, 0, 0, 0, 0, 10])));
     for bad in ["", "02:00:00:00:00", "02:00:00:00:00:0a:0b", "2:0:0:0:0:1", "02:00:00:00:00:+1"] {
         let _ = bad.parse::<MacAddress>().expect_err(bad);
+    }
+}
+
+/// A VM of 64 MiB with a program of these pieces: (address, bytes of the file, bytes of memory).
+fn program(entry: u64, pieces: &[(u64, u64, u64)]) -> VmSpec {
+    let piece = |&(address, file_bytes, memory_bytes)| Segment { offset: 0, file_bytes, address, memory_bytes };
+    let boot = Boot::Program {
+        program: Label::new("program").expect("a good label"),
+        entry,
+        segments: pieces.iter().map(piece).collect(),
+        initrd: None,
+        cmdline: String::new(),
+    };
+    VmSpec::new(name("a"), 1, 64, boot)
+}
+
+#[test]
+fn a_program_lies_in_the_guests_memory() {
+    assert_eq!(program(0x8020_0000, &[(0x8020_0000, 4096, 8192), (0x8020_2000, 0, 4096)]).validate(), Ok(()));
+    // Right up to the device tree.
+    assert_eq!(program(0x8000_0000, &[(0x8000_0000, 1, 62 << 20)]).validate(), Ok(()));
+    let outside = [
+        (0x7fff_f000, 4096, 8192),
+        (0x83df_f000, 4096, 4097),
+        (0, 1, 1),
+        (u64::MAX - 1, 2, 8),
+        (0x8020_0000, 0, u64::MAX),
+    ];
+    for piece in outside {
+        let complaint = complaint(&program(piece.0, &[piece]));
+        assert!(
+            complaint.starts_with("boot.segments[0]: 0x") && complaint.contains("0x80000000 to 0x83e00000"),
+            "{complaint}"
+        );
+    }
+}
+
+#[test]
+fn pieces_of_a_program_lie_apart() {
+    let wrong = program(0x8020_0000, &[(0x8020_0000, 16, 4096), (0x8030_0000, 1, 1), (0x8020_0fff, 1, 1)]);
+    assert_eq!(complaint(&wrong), "boot.segments[2]: the pieces at 0x80200fff and 0x80200000 overlap");
+    let around = program(0x8020_0000, &[(0x8020_0000, 1, 1), (0x8000_0000, 0, 4 << 20)]);
+    assert!(complaint(&around).ends_with("overlap"));
+    assert_eq!(complaint(&program(0, &[])), "boot.segments: it must not be empty");
+    assert_eq!(complaint(&program(0x8020_0000, &[(0x8020_0000, 0, 0)])), "boot.segments[0]: it must not be empty");
+    let small = program(0x8020_0000, &[(0x8020_0000, 17, 16)]);
+    assert_eq!(
+        complaint(&small),
+        "boot.segments[0]: the piece at 0x80200000 brings 17 bytes of the file and has room for 16"
+    );
+    let many: Vec<_> = (0..17).map(|n| (0x8020_0000 + n * 16, 1, 1)).collect();
+    assert_eq!(complaint(&program(0x8020_0000, &many)), "boot.segments: 17 are too many, at most 16 are possible");
+}
+
+#[test]
+fn a_program_is_entered_where_it_is() {
+    for entry in [0x801f_ffff, 0x8020_1000, 0, u64::MAX] {
+        let complaint = complaint(&program(entry, &[(0x8020_0000, 16, 4096)]));
+        assert_eq!(complaint, format!("boot.entry: the entry {entry:#x} is in no piece of the program"));
     }
 }

@@ -66,6 +66,7 @@ mod modules;
 mod paths;
 mod plan;
 mod problem;
+mod program;
 mod reader;
 mod suggest;
 mod vm_file;
@@ -78,3 +79,4 @@ pub use plan::{
     NodePlan, VmPlan,
 };
 pub use problem::{ConfigError, Problem, Severity};
+pub use program::{Program, ProgramError, elf as elf_program, flat as flat_program};

@@ -1,36 +1,56 @@
 //! The files that VMs boot from, each under one name.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::time::UNIX_EPOCH;
 
 use control::{Label, MAX_LABEL};
 
-use crate::paths::Loader;
+use crate::paths::{Loader, plain};
 use crate::plan::ModuleFile;
 use crate::problem::Place;
+use crate::program::{self, Program};
 use crate::reader::{At, Section};
 
 /// What a module is to be, and how its first bytes show it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ModuleKind {
-    /// A RISC-V Linux `Image`.
+    /// A RISC-V Linux `Image`, or an ELF file.
     Kernel,
+    /// Anything but an ELF file, which has addresses of its own.
+    Flat,
     /// Anything.
     Initrd,
     /// Anything.
     Firmware,
 }
 
+/// A module that was found.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Found {
+    /// Its name.
+    pub label: Label,
+    /// The file.
+    pub path: PathBuf,
+    /// Its size in bytes; 0 if files are not looked at.
+    pub bytes: u64,
+    /// Whether it is an ELF file.
+    pub is_elf: bool,
+}
+
 /// The modules found so far.
 #[derive(Debug, Default)]
-pub struct Modules(Vec<ModuleFile>);
+pub struct Modules {
+    files: Vec<ModuleFile>,
+    /// Where ELF files go: several VMs may boot one.
+    programs: Vec<(Label, Program)>,
+}
 
 impl Modules {
     pub fn into_files(self) -> Vec<ModuleFile> {
-        self.0
+        self.files
     }
 
-    /// The label of the file that `text` names, which becomes a module if it is not one yet.
+    /// The file that `text` names, which becomes a module if it is not one yet.
     pub fn add(
         &mut self,
         loader: &Loader,
@@ -38,21 +58,51 @@ impl Modules {
         key: &'static str,
         text: &At<String>,
         kind: ModuleKind,
-    ) -> Option<Label> {
+    ) -> Option<Found> {
         let path = loader.resolve(section, key, &text.value, &text.place)?;
-        if let Some(known) = self.0.iter().find(|module| module.path == path) {
-            return Some(known.label.clone());
-        }
-        let mut bytes = 0;
+        let (mut bytes, mut is_elf) = (0, false);
         if loader.check_files {
             let (size, head) = loader.inspect(section, key, &path, &text.place)?;
             check_kind(section, key, &text.place, kind, &head)?;
-            bytes = size;
+            (bytes, is_elf) = (size, program::is_elf(&head));
         }
-        let label = label_of(&path);
-        self.0.push(ModuleFile { label: label.clone(), path, bytes });
-        Some(label)
+        let known = self.files.iter().find(|module| module.path == path).map(|module| module.label.clone());
+        let label = known.unwrap_or_else(|| {
+            let label = label_of(&path);
+            self.files.push(ModuleFile { label: label.clone(), path: path.clone(), bytes });
+            label
+        });
+        Some(Found { label, path, bytes, is_elf })
     }
+
+    /// Where an ELF file goes.
+    pub fn program(&mut self, section: &Section<'_>, key: &str, place: &Place, found: &Found) -> Option<Program> {
+        if let Some((_, program)) = self.programs.iter().find(|(label, _)| *label == found.label) {
+            return Some(program.clone());
+        }
+        match read_program(found) {
+            Ok(program) => {
+                self.programs.push((found.label.clone(), program.clone()));
+                Some(program)
+            }
+            Err(why) => {
+                section.error(place, key, why, None);
+                None
+            }
+        }
+    }
+}
+
+fn read_program(found: &Found) -> Result<Program, String> {
+    if found.bytes > program::MAX_BYTES {
+        return Err(format!(
+            "{} MiB are more than the monitor takes ({})",
+            found.bytes >> 20,
+            program::MAX_BYTES >> 20
+        ));
+    }
+    let file = std::fs::read(&found.path).map_err(|error| format!("{}: {}", found.path.display(), plain(&error)))?;
+    program::elf(&file).map_err(|error| error.to_string())
 }
 
 /// Refuses what cannot boot, before a machine is started for it.
@@ -61,16 +111,24 @@ fn check_kind(section: &Section<'_>, key: &str, place: &Place, kind: ModuleKind,
         section.error(place, key, "the file is empty", None);
         return None;
     }
-    // Linux, "Boot image header in RISC-V Linux": magic2 at byte 56.
-    if kind != ModuleKind::Kernel || head.get(56..60) == Some(b"RSC\x05") {
-        return Some(());
-    }
-    let help = match head {
-        [0x1f, 0x8b, ..] => "it is compressed: unpack it with gunzip",
-        [0x7f, b'E', b'L', b'F', ..] => "it is an ELF file: use the `Image` of the same build",
-        _ => "Debian has it as /boot/vmlinux-* in the package linux-image-*-riscv64",
+    let (message, help) = match kind {
+        // Linux, "Boot image header in RISC-V Linux": magic2 at byte 56.
+        ModuleKind::Kernel if head.get(56..60) != Some(b"RSC\x05") && !program::is_elf(head) => {
+            let help = match head {
+                [0x1f, 0x8b, ..] => "it is compressed: unpack it with gunzip",
+                _ => {
+                    "Debian has one as /boot/vmlinux-* in the package linux-image-*-riscv64; a flat binary needs \
+                      load_address = 0x8020_0000 or another"
+                }
+            };
+            ("this is neither a RISC-V Linux kernel image nor an ELF file", help)
+        }
+        ModuleKind::Flat if program::is_elf(head) => {
+            ("this is an ELF file, which says itself where it goes", "leave load_address out")
+        }
+        _ => return Some(()),
     };
-    section.error(place, key, "this is no RISC-V Linux kernel image", Some(help.to_owned()));
+    section.error(place, key, message, Some(help.to_owned()));
     None
 }
 

@@ -10,10 +10,11 @@ use control::{
 use toml::de::DeTable;
 
 use crate::check::Places;
-use crate::modules::{ModuleKind, Modules};
+use crate::modules::{Found, ModuleKind, Modules};
 use crate::paths::{Loader, plain};
 use crate::plan::VmPlan;
 use crate::problem::{ConfigError, Place, Report, Source};
+use crate::program::{self, Program};
 use crate::reader::{At, Layer, Section};
 
 /// Most VMs that one `[[vm]]` may stand for.
@@ -157,6 +158,7 @@ impl VmReader<'_, '_> {
         for key in ["vcpus", "weight", "nodes"] {
             self.places.note(key, self.section, Some(key));
         }
+        self.places.note("boot", self.section, Some("kernel"));
         self.places.note("boot.cmdline", self.section, Some("cmdline"));
         let given = self.name(number);
         let name = name.cloned().or(given);
@@ -202,24 +204,33 @@ impl VmReader<'_, '_> {
         let initrd = self.section.string("initrd");
         let cmdline = self.section.string("cmdline");
         let firmware = self.section.string("firmware");
+        let address = self.section.any_number::<u64>("load_address");
         match (kernel, firmware) {
             (Some(kernel), None) => {
-                let kernel = self.module("kernel", &kernel, ModuleKind::Kernel);
+                let kernel = self.kernel(&kernel, address.as_ref());
                 let initrd = match initrd {
-                    Some(initrd) => Some(self.module("initrd", &initrd, ModuleKind::Initrd)?),
+                    Some(initrd) => Some(self.module("initrd", &initrd, ModuleKind::Initrd)?.label),
                     None => None,
                 };
                 let cmdline = cmdline.map_or_else(|| "console=ttyS0".to_owned(), |text| words.fill(&text.value));
-                Some(Boot::Kernel { kernel: kernel?, initrd, cmdline })
+                Some(match kernel? {
+                    (kernel, None) => Boot::Kernel { kernel, initrd, cmdline },
+                    (program, Some(Program { entry, segments })) => {
+                        Boot::Program { program, entry, segments, initrd, cmdline }
+                    }
+                })
             }
             (None, Some(firmware)) => {
-                for (key, value) in [("initrd", &initrd), ("cmdline", &cmdline)] {
-                    if let Some(value) = value {
-                        let help = Some("the firmware finds its own on the disk".to_owned());
-                        self.section.error(&value.place, key, "goes with a kernel, not with a firmware", help);
+                let address = address.map(|address| address.place);
+                let initrd = initrd.map(|initrd| initrd.place);
+                let cmdline = cmdline.map(|cmdline| cmdline.place);
+                for (key, place) in [("initrd", initrd), ("cmdline", cmdline), ("load_address", address)] {
+                    if let Some(place) = place {
+                        let help = (key != "load_address").then(|| "the firmware finds its own on the disk".to_owned());
+                        self.section.error(&place, key, "goes with a kernel, not with a firmware", help);
                     }
                 }
-                Some(Boot::Firmware { module: self.module("firmware", &firmware, ModuleKind::Firmware)? })
+                Some(Boot::Firmware { module: self.module("firmware", &firmware, ModuleKind::Firmware)?.label })
             }
             (Some(_), Some(firmware)) => {
                 let help = Some("a VM boots either a kernel or a firmware".to_owned());
@@ -233,7 +244,23 @@ impl VmReader<'_, '_> {
         }
     }
 
-    fn module(&mut self, key: &'static str, text: &At<String>, kind: ModuleKind) -> Option<Label> {
+    /// The kernel's module, and where it goes if it is not a Linux image.
+    fn kernel(&mut self, kernel: &At<String>, address: Option<&At<u64>>) -> Option<(Label, Option<Program>)> {
+        let Some(address) = address else {
+            let found = self.module("kernel", kernel, ModuleKind::Kernel)?;
+            let program = match found.is_elf {
+                true => Some(self.modules.program(self.section, "kernel", &kernel.place, &found)?),
+                false => None,
+            };
+            return Some((found.label, program));
+        };
+        self.places.note("boot", self.section, Some("load_address"));
+        let found = self.module("kernel", kernel, ModuleKind::Flat)?;
+        // Without a look at files their size is not known: at least one byte.
+        Some((found.label, Some(program::flat(address.value, found.bytes.max(1)))))
+    }
+
+    fn module(&mut self, key: &'static str, text: &At<String>, kind: ModuleKind) -> Option<Found> {
         self.modules.add(self.loader, self.section, key, text, kind)
     }
 

@@ -4,7 +4,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use config::{Backing, ConfigError, Firmware, ImageFormat, Loader, MachineInterrupts, MachinePlan};
-use control::{Boot, DiskMode, Name, VmSpec};
+use control::{Boot, DiskMode, Name, Segment, VmSpec};
 
 struct Place(tempfile::TempDir);
 
@@ -42,7 +42,7 @@ impl Place {
 
 fn cmdline(vm: &VmSpec) -> &str {
     match &vm.boot {
-        Boot::Kernel { cmdline, .. } => cmdline,
+        Boot::Kernel { cmdline, .. } | Boot::Program { cmdline, .. } => cmdline,
         Boot::Firmware { .. } => panic!("there is a kernel"),
     }
 }
@@ -151,7 +151,11 @@ fn files_are_what_they_should_be() {
     assert!(text(&vm("no")).contains("/no: no such file or directory"));
     assert!(text(&vm("cache:no")).contains("help: files in the cache are made by `./x image`"));
     place.write("gz", b"\x1f\x8b\x08");
-    assert!(text(&vm("gz")).contains("no RISC-V Linux kernel image\n  help: it is compressed"));
+    let gz = text(&vm("gz"));
+    assert!(
+        gz.contains("this is neither a RISC-V Linux kernel image nor an ELF file\n  help: it is compressed"),
+        "{gz}"
+    );
     place.write("empty", b"");
     assert!(text(&vm("empty")).contains("the file is empty"));
     fs::create_dir(place.path().join("dir")).expect("it is writable");
@@ -164,6 +168,60 @@ fn files_are_what_they_should_be() {
     let plan = place.load(&disk("q", "format = \"qcow2\"\n")).expect("it is good");
     let path = place.path().join("q");
     assert_eq!(plan.hardware.disks[0].backing, Backing::File { path, format: ImageFormat::Qcow2 });
+}
+
+/// A static ELF file for RISC-V with 16 bytes at 0x80400000, entered four bytes behind that.
+fn elf() -> Vec<u8> {
+    let mut elf = vec![0; 136];
+    let mut put = |at: usize, bytes: &[u8]| elf[at..at + bytes.len()].copy_from_slice(bytes);
+    put(0, b"\x7fELF\x02\x01\x01");
+    // Executable, RISC-V; where the program headers are, how long and how many.
+    for (at, value) in [(16, 2u16), (18, 243), (20, 1), (32, 64), (52, 64), (54, 56), (56, 1), (64, 1)] {
+        put(at, &value.to_le_bytes());
+    }
+    for (at, value) in [(24, 0x8040_0004u64), (72, 120), (80, 0x8040_0000), (88, 0x8040_0000), (96, 16), (104, 64)] {
+        put(at, &value.to_le_bytes());
+    }
+    elf
+}
+
+#[test]
+fn elf_files_and_flat_binaries_say_where_they_go() {
+    let place = Place::new();
+    place.write("kernel.elf", elf());
+    place.write("payload.bin", [0x13; 100]);
+    let vm = |kernel: &str, more: &str| {
+        format!("{NODE}[[vm]]\nname = \"a\"\nmemory_mib = 64\nkernel = \"{kernel}\"\ncmdline = \"x\"\n{more}")
+    };
+    let boot = |kernel: &str, more: &str| {
+        let plan = place.load(&vm(kernel, more)).unwrap_or_else(|error| panic!("{error:#}"));
+        match &plan.boot.vms[0].boot {
+            Boot::Program { entry, segments, cmdline, .. } if cmdline == "x" => (*entry, segments.clone()),
+            other => panic!("{other:?}"),
+        }
+    };
+    let piece = |offset, file_bytes, address, memory_bytes| Segment { offset, file_bytes, address, memory_bytes };
+    assert_eq!(boot("kernel.elf", ""), (0x8040_0004, vec![piece(120, 16, 0x8040_0000, 64)]));
+    let flat = boot("payload.bin", "load_address = 0x8020_0000\n");
+    assert_eq!(flat, (0x8020_0000, vec![piece(0, 100, 0x8020_0000, 100)]));
+
+    let wrong = |kernel: &str, more: &str| place.load(&vm(kernel, more)).expect_err("it is wrong").to_string();
+    let unknown = wrong("payload.bin", "");
+    assert!(unknown.contains("a flat binary needs load_address = 0x8020_0000"), "{unknown}");
+    assert!(wrong("kernel.elf", "load_address = 0x8020_0000\n").contains("help: leave load_address out"));
+    let outside = wrong("payload.bin", "load_address = 0x1000\n");
+    let expected = "m.toml:9:16: error: vm.load_address: 0x1000 to 0x1064 is not in the memory for programs";
+    assert!(outside.contains(expected), "{outside}");
+    place.write("x86.elf", {
+        let mut elf = elf();
+        elf[18] = 62;
+        elf
+    });
+    let other = wrong("x86.elf", "");
+    assert!(other.contains("vm.kernel: the ELF file is for another machine (x86-64), not for RISC-V"), "{other}");
+    let firmware =
+        format!("{NODE}[[vm]]\nname = \"a\"\nmemory_mib = 64\nfirmware = \"payload.bin\"\nload_address = 1\n");
+    assert!(place.load(&firmware).expect_err("it is wrong").to_string().contains("load_address: goes with a kernel"));
 }
 
 #[test]
@@ -188,10 +246,14 @@ fn the_reference_says_what_is_so_anyway() {
     let plan = plan.unwrap_or_else(|error| panic!("{error:#}"));
     assert!(plan.warnings.is_empty(), "{:?}", plan.warnings);
     assert_eq!(plan.boot.options, control::MonitorOptions::default());
-    assert_eq!(plan.boot.vms.iter().map(|vm| vm.name.as_str()).collect::<Vec<_>>(), ["build-1", "build-2", "rom"]);
-    let [build, _, rom] = &plan.boot.vms[..] else { panic!("three VMs") };
+    assert_eq!(
+        plan.boot.vms.iter().map(|vm| vm.name.as_str()).collect::<Vec<_>>(),
+        ["build-1", "build-2", "payload", "rom"]
+    );
+    let [build, _, payload, rom] = &plan.boot.vms[..] else { panic!("four VMs") };
     let usual = VmSpec::new(build.name.clone(), build.vcpus, build.memory_mib, build.boot.clone());
     assert_eq!(*build, VmSpec { disks: build.disks.clone(), nets: build.nets.clone(), ..usual });
+    assert!(matches!(payload.boot, Boot::Program { entry: 0x8020_0000, .. }));
     assert!(matches!(rom.boot, Boot::Firmware { .. }));
     let model = plan.hardware.model.as_ref().expect("it has a model");
     let usual = config::ModelPlan::new(config::Preset::Flash);

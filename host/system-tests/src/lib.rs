@@ -10,6 +10,7 @@
 //! | `probes` | one behaviour after the other from inside, on machines and VMs of many shapes |
 //! | `attacks` | guests that attack or fail, each stopped with its reason while a neighbour computes |
 //! | `lifecycle` | VMs that come and go, and their memory |
+//! | `programs` | ELF files and flat binaries, and what the monitor refuses of them |
 //! | `storms` | lives that change faster than guests get to run |
 //! | `disks` | partitions, and who may write them |
 //! | `disk_trouble` | blocks that cannot be read or written, disks that shrink, drivers that abuse requests under way, no memory |

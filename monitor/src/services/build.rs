@@ -1,5 +1,7 @@
 //! Building a VM's life: memory, devices, device tree, boot image; then its vCPUs on their harts.
 
+mod program;
+
 use super::{
     mail::{self, Message},
     modules,
@@ -29,7 +31,7 @@ use alloc::{
     sync::{Arc, Weak},
     vec::Vec,
 };
-use control::{Boot, ControlError, Interrupts, Pages, VmSpec};
+use control::{Boot, ControlError, Interrupts, Pages, TREE_ROOM, VmSpec};
 use device::GuestMemory as _;
 use merging::Image;
 use modules::Content;
@@ -40,22 +42,17 @@ use virtio::rng::EntropySource as _;
 const INITRD_ALIGN: u64 = 2 << 20;
 /// Bytes of a large page.
 const LARGE: u64 = 2 << 20;
-/// Room for a device tree at the end of RAM.
-const TREE_ROOM: u64 = 2 << 20;
 
 /// Does everything that the description names exist?
 ///
 /// # Errors
 /// What does not.
 pub fn check(spec: &VmSpec) -> Result<(), ControlError> {
-    match &spec.boot {
-        Boot::Kernel { kernel, initrd, .. } => {
-            modules::find(kernel)?;
-            initrd.as_ref().map(modules::find).transpose()?;
-        }
-        Boot::Firmware { module } => {
-            modules::find(module)?;
-        }
+    let (first, initrd) = program::modules_of(spec);
+    modules::find(first)?;
+    initrd.map(modules::find).transpose()?;
+    if let Boot::Program { program, segments, .. } = &spec.boot {
+        program::check(program, segments)?;
     }
     if spec.interrupts == Interrupts::Aia && machine::capabilities().guest_files == 0 {
         return Err(ControlError::Unsupported {
@@ -69,11 +66,10 @@ pub fn check(spec: &VmSpec) -> Result<(), ControlError> {
 /// What a VM starts from, as others may: by it, pages are found that stay the same in all of them.
 #[must_use]
 pub fn image(spec: &VmSpec) -> Option<Image> {
-    let module = match &spec.boot {
-        Boot::Kernel { kernel, .. } => kernel,
-        Boot::Firmware { module } => module,
-    };
-    let content = modules::find(module).ok()?;
+    let content = modules::find(program::modules_of(spec).0).ok()?;
+    if let Boot::Program { segments, .. } = &spec.boot {
+        return program::image(&content, segments);
+    }
     let first = GuestPhysAddr::new(RAM_START + map::KERNEL_OFFSET).gfn();
     Some(Image { origin: content.origin(), first, pages: content.len() / BASE_PAGE })
 }
@@ -201,6 +197,9 @@ fn load(vm: &Vm, home: &Home<'_>) -> Result<(u64, u64), ControlError> {
             home.take(vm, entry, firmware.len());
             write(vm, entry, &firmware)?;
             (entry, "", None)
+        }
+        Boot::Program { program, entry, segments, initrd, cmdline } => {
+            (*entry, cmdline.as_str(), program::load(vm, (program, segments), initrd.as_ref(), home)?)
         }
     };
     let tree = build_tree(vm, bootargs, initrd, home.topology)?;

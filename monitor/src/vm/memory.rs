@@ -39,7 +39,7 @@ use spin::Mutex;
 use tlb::{ShootdownTracker, TlbGeneration};
 
 /// First byte of guest RAM, as on QEMU's `virt` machine.
-pub const RAM_START: u64 = 0x8000_0000;
+pub const RAM_START: u64 = control::RAM_START;
 
 /// How the guest touched memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -1,0 +1,86 @@
+//! Programs that say themselves where they go: pieces of one module, each to its place in RAM.
+//!
+//! The pieces lie in the guest's memory, below its device tree, and none on another: [`VmSpec::validate`] was asked before. Only
+//! here it shows whether the module has all the bytes. RAM is fresh, so what the file does not fill is zero.
+
+use super::{Home, place_initrd, too_small};
+use crate::{
+    services::modules::{self, Content},
+    vm::Vm,
+};
+use addr::{BASE_PAGE, GuestPhysAddr};
+use control::{Boot, ControlError, Label, Segment, VmSpec};
+use device::GuestMemory as _;
+use merging::Image;
+
+/// Does the module have the bytes that the pieces take from it?
+///
+/// # Errors
+/// There is no such module, or it is too short.
+pub fn check(program: &Label, segments: &[Segment]) -> Result<(), ControlError> {
+    let len = modules::find(program)?.len();
+    let is_there = |segment: &Segment| segment.offset.checked_add(segment.file_bytes).is_some_and(|end| end <= len);
+    if segments.iter().all(is_there) {
+        return Ok(());
+    }
+    Err(too_small(alloc::format!("module {program} has {len} bytes, and a piece of the program lies behind them")))
+}
+
+/// What others may start from, too: the beginning of the file, where it lies in memory page by page.
+pub fn image(content: &Content, segments: &[Segment]) -> Option<Image> {
+    let first = segments.iter().find(|segment| segment.offset == 0 && segment.address.is_multiple_of(BASE_PAGE))?;
+    Some(Image {
+        origin: content.origin(),
+        first: GuestPhysAddr::new(first.address).gfn(),
+        pages: first.file_bytes / BASE_PAGE,
+    })
+}
+
+/// Puts a program's pieces and its initrd into RAM; where the initrd lies.
+///
+/// # Errors
+/// A module is missing or too short, or there is no room.
+pub fn load(
+    vm: &Vm,
+    (program, segments): (&Label, &[Segment]),
+    initrd: Option<&Label>,
+    home: &Home<'_>,
+) -> Result<Option<(u64, u64)>, ControlError> {
+    check(program, segments)?;
+    let content = modules::find(program)?;
+    for segment in segments {
+        home.take(vm, segment.address, segment.file_bytes);
+        write(vm, segment, &content)?;
+    }
+    let end = segments.iter().filter_map(Segment::end).max().unwrap_or(control::RAM_START);
+    let initrd = initrd.map(modules::find).transpose()?;
+    initrd.map(|initrd| place_initrd(vm, &initrd, end, control::RAM_START + vm.memory().bytes(), home)).transpose()
+}
+
+/// Copies one piece, from those parts of the module that have some of it.
+fn write(vm: &Vm, segment: &Segment, content: &Content) -> Result<(), ControlError> {
+    let (mut skip, mut left, mut at) = (segment.offset, segment.file_bytes, segment.address);
+    for part in content.pieces() {
+        let begin = skip.min(part.len() as u64);
+        skip -= begin;
+        let rest = part.get(begin as usize..).unwrap_or_default();
+        let bytes = rest.get(..left.min(rest.len() as u64) as usize).unwrap_or_default();
+        let written = vm.memory().write(GuestPhysAddr::new(at), bytes);
+        written.map_err(|_| super::no_memory(segment.memory_bytes))?;
+        at += bytes.len() as u64;
+        left -= bytes.len() as u64;
+        if left == 0 {
+            break;
+        }
+    }
+    Ok(())
+}
+
+/// The modules that a VM boots from: the first is the program.
+pub fn modules_of(spec: &VmSpec) -> (&Label, Option<&Label>) {
+    match &spec.boot {
+        Boot::Kernel { kernel, initrd, .. } => (kernel, initrd.as_ref()),
+        Boot::Firmware { module } => (module, None),
+        Boot::Program { program, initrd, .. } => (program, initrd.as_ref()),
+    }
+}
