@@ -1,4 +1,7 @@
-//! Where a running machine is found: `${XDG_RUNTIME_DIR:-/tmp}/mirrorball-UID/NAME/`, for its owner alone.
+//! Where a running machine is found: `${XDG_STATE_HOME:-~/.local/state}/mirrorball/run/NAME/`, for its owner alone.
+//!
+//! Not in `XDG_RUNTIME_DIR`: the system removes that when its user logs out, and detached machines go on. Machines that run
+//! there since an earlier version are found all the same.
 //!
 //! | file | what |
 //! | --- | --- |
@@ -20,7 +23,7 @@ use std::io;
 use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
-use control::Name;
+use control::{MAX_NAME, Name};
 use rustix::fs::{FlockOperation, flock};
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
@@ -28,9 +31,18 @@ use thiserror::Error;
 /// Overrides the directory that holds all run directories.
 pub const RUNTIME_DIR_VARIABLE: &str = "MIRRORBALL_RUNTIME_DIR";
 
+/// Longest path of a socket: `sockaddr_un.sun_path` has 108 bytes, the last is 0.
+const MOST_SOCKET: usize = 107;
+/// Longest directory of run directories: behind it come a name and the longest socket.
+const MOST_ROOT: usize = MOST_SOCKET - "/".len() - MAX_NAME - "/control.sock".len();
+
 /// The directory that holds the run directories of all machines of this user.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct RunRoot(PathBuf);
+pub struct RunRoot {
+    path: PathBuf,
+    /// Where earlier versions had it: machines may still run there.
+    earlier: Vec<PathBuf>,
+}
 
 /// The run directory of one machine.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -112,36 +124,50 @@ pub enum RunDirError {
 }
 
 impl RunRoot {
-    /// The usual one: `MIRRORBALL_RUNTIME_DIR`, or `mirrorball-UID` in `XDG_RUNTIME_DIR` or `/tmp`.
+    /// The usual one: `MIRRORBALL_RUNTIME_DIR`, or `mirrorball/run` in `XDG_STATE_HOME` or `~/.local/state`, or where that is
+    /// too long for sockets, `/tmp/mirrorball-UID`.
     #[must_use]
     pub fn from_env() -> Self {
-        if let Some(path) = std::env::var_os(RUNTIME_DIR_VARIABLE).filter(|path| !path.is_empty()) {
-            return Self(path.into());
+        Self::from_variables(|name| std::env::var_os(name).filter(|value| !value.is_empty()).map(PathBuf::from))
+    }
+
+    fn from_variables(set: impl Fn(&str) -> Option<PathBuf>) -> Self {
+        if let Some(path) = set(RUNTIME_DIR_VARIABLE) {
+            return Self::at(path);
         }
-        let base = std::env::var_os("XDG_RUNTIME_DIR").filter(|path| Path::new(path).is_dir());
-        let base = base.map_or_else(|| PathBuf::from("/tmp"), PathBuf::from);
-        Self(base.join(format!("mirrorball-{}", rustix::process::getuid().as_raw())))
+        let own = format!("mirrorball-{}", rustix::process::getuid().as_raw());
+        let temporary = Path::new("/tmp").join(&own);
+        let states = set("XDG_STATE_HOME").or_else(|| Some(set("HOME")?.join(".local/state")));
+        let usual = states.map(|states| states.join("mirrorball/run"));
+        let usual = usual.filter(|path| path.is_absolute() && path.as_os_str().len() <= MOST_ROOT);
+        let earlier = set("XDG_RUNTIME_DIR").map(|path| path.join(&own)).into_iter().chain([temporary.clone()]);
+        let path = usual.unwrap_or(temporary);
+        let earlier = earlier.filter(|earlier| *earlier != path).collect();
+        Self { path, earlier }
     }
 
     /// This directory.
     #[must_use]
     pub fn at(path: impl Into<PathBuf>) -> Self {
-        Self(path.into())
+        Self { path: path.into(), earlier: Vec::new() }
     }
 
     /// The run directory of the machine `name`, whether it exists or not.
     #[must_use]
     pub fn machine(&self, name: &Name) -> RunDir {
-        RunDir { name: name.clone(), path: self.0.join(name.as_str()) }
+        let earlier = self.earlier.iter().filter(|path| is_private(path)).map(|path| RunDir::inside(path, name));
+        earlier.into_iter().find(RunDir::is_running).unwrap_or_else(|| RunDir::inside(&self.path, name))
     }
 
     /// The machines that run now, by name.
     #[must_use]
     pub fn running(&self) -> Vec<RunDir> {
-        let entries = fs::read_dir(&self.0).into_iter().flatten().flatten();
+        let roots = std::iter::once(&self.path).chain(self.earlier.iter().filter(|path| is_private(path)));
+        let entries = roots.flat_map(|root| fs::read_dir(root).into_iter().flatten().flatten());
         let names = entries.filter_map(|entry| Name::new(entry.file_name().to_str()?).ok());
         let mut running: Vec<RunDir> = names.map(|name| self.machine(&name)).filter(RunDir::is_running).collect();
         running.sort_by(|a, b| a.name.cmp(&b.name));
+        running.dedup();
         running
     }
 
@@ -150,12 +176,18 @@ impl RunRoot {
     /// # Errors
     /// [`RunDirError::Running`] if a supervisor has it; the others if the directory cannot be used.
     pub fn claim(&self, name: &Name) -> Result<Claim, RunDirError> {
-        make_private(&self.0)?;
-        let dir = self.machine(name);
+        if let Some(parent) = self.path.parent() {
+            let io_error = |source| RunDirError::Io { path: parent.to_owned(), source };
+            DirBuilder::new().recursive(true).mode(0o700).create(parent).map_err(io_error)?;
+        }
+        make_private(&self.path)?;
+        if self.machine(name).is_running() {
+            return Err(RunDirError::Running { name: name.clone() });
+        }
+        let dir = RunDir::inside(&self.path, name);
         make_private(&dir.path)?;
-        // `sockaddr_un.sun_path` has 108 bytes, the last is 0.
         let longest = dir.control_socket();
-        if longest.as_os_str().len() > 107 {
+        if longest.as_os_str().len() > MOST_SOCKET {
             return Err(RunDirError::TooLong { path: longest });
         }
         let path = dir.file("lock");
@@ -170,6 +202,10 @@ impl RunRoot {
 }
 
 impl RunDir {
+    fn inside(root: &Path, name: &Name) -> Self {
+        Self { name: name.clone(), path: root.join(name.as_str()) }
+    }
+
     /// The machine's name.
     #[must_use]
     pub const fn name(&self) -> &Name {
@@ -305,10 +341,16 @@ fn make_private(path: &Path) -> Result<(), RunDirError> {
         Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
         Err(error) => return Err(io_error(error)),
     }
+    fs::symlink_metadata(path).map_err(io_error)?;
+    if is_private(path) { Ok(()) } else { Err(RunDirError::Unsafe { path: path.to_owned() }) }
+}
+
+/// Is it a directory that only this user may enter?
+fn is_private(path: &Path) -> bool {
     // Not `metadata`: that would follow someone's symbolic link.
-    let found = fs::symlink_metadata(path).map_err(io_error)?;
-    let is_ours = found.is_dir() && found.uid() == rustix::process::getuid().as_raw() && found.mode() & 0o077 == 0;
-    if is_ours { Ok(()) } else { Err(RunDirError::Unsafe { path: path.to_owned() }) }
+    fs::symlink_metadata(path).is_ok_and(|found| {
+        found.is_dir() && found.uid() == rustix::process::getuid().as_raw() && found.mode() & 0o077 == 0
+    })
 }
 
 #[cfg(test)]
@@ -367,5 +409,47 @@ mod tests {
         fs::create_dir(keep.path().join("run")).expect("a directory");
         fs::set_permissions(keep.path().join("run"), fs::Permissions::from_mode(0o755)).expect("it is ours");
         assert!(matches!(root.claim(&name), Err(RunDirError::Unsafe { .. })));
+    }
+
+    fn with_variables(set: &[(&str, &Path)]) -> RunRoot {
+        let find = |name: &str| set.iter().find(|(known, _)| *known == name).map(|(_, path)| path.to_path_buf());
+        RunRoot::from_variables(find)
+    }
+
+    #[test]
+    fn machines_are_not_kept_where_a_logout_removes_them() {
+        let (home, run) = (Path::new("/home/me"), Path::new("/run/user/1"));
+        let root = with_variables(&[("HOME", home), ("XDG_RUNTIME_DIR", run)]);
+        assert_eq!(root.path, Path::new("/home/me/.local/state/mirrorball/run"));
+        let states = with_variables(&[("HOME", home), ("XDG_STATE_HOME", Path::new("/s"))]);
+        assert_eq!(states.path, Path::new("/s/mirrorball/run"));
+        let chosen = with_variables(&[("HOME", home), (RUNTIME_DIR_VARIABLE, Path::new("/r"))]);
+        assert_eq!(chosen, RunRoot::at("/r"));
+        // No home, or one whose sockets would have too long names.
+        let long = PathBuf::from(format!("/home/{}", "x".repeat(60)));
+        for root in [with_variables(&[("HOME", &long)]), with_variables(&[])] {
+            assert!(root.path.starts_with("/tmp/") && root.earlier.is_empty(), "{root:?}");
+        }
+        let name = Name::new("n".repeat(MAX_NAME)).expect("a good name");
+        let longest = PathBuf::from(format!("/{}", "x".repeat(MOST_ROOT - 1)));
+        assert_eq!(RunDir::inside(&longest, &name).control_socket().as_os_str().len(), MOST_SOCKET);
+    }
+
+    #[test]
+    fn machines_of_an_earlier_version_are_found() {
+        let keep = tempfile::tempdir().expect("a temporary directory");
+        let run = keep.path().join("run-user");
+        fs::create_dir(&run).expect("a directory");
+        let old = RunRoot::at(run.join(format!("mirrorball-{}", rustix::process::getuid().as_raw())));
+        let root = with_variables(&[("HOME", keep.path()), ("XDG_RUNTIME_DIR", &run)]);
+        let (one, two) = (Name::new("one").expect("a good name"), Name::new("two").expect("a good name"));
+        let earlier = old.claim(&one).expect("it is free");
+        let now = root.claim(&two).expect("it is free");
+        assert_eq!(root.running(), [earlier.dir().clone(), now.dir().clone()]);
+        assert_eq!(root.machine(&one), *earlier.dir());
+        assert!(matches!(root.claim(&one), Err(RunDirError::Running { .. })), "one name, one machine");
+        drop(earlier);
+        assert_eq!(root.running(), [now.dir().clone()]);
+        assert!(root.claim(&one).is_ok());
     }
 }
