@@ -8,6 +8,11 @@ use control::{ControlError, VmState};
 use machine::ClientError;
 use thiserror::Error;
 
+/// `exec` itself failed: as with docker, whose 126 and 127 mean a command that cannot be run or is not there.
+pub const EXEC_FAILED: u8 = 125;
+/// The command of `exec` has not ended in time: as with `timeout`.
+const EXEC_TIMED_OUT: u8 = 124;
+
 /// Why a command failed.
 #[derive(Debug, Error)]
 pub enum Failure {
@@ -40,6 +45,18 @@ pub enum Failure {
         /// Why it failed.
         source: io::Error,
     },
+    /// `exec` failed, and not the command that it ran.
+    #[error(transparent)]
+    Exec {
+        /// Why.
+        cause: Box<Failure>,
+    },
+    /// A command in a VM has not ended in time.
+    #[error("{error}; --timeout gives it more time")]
+    TimedOut {
+        /// What was waited for.
+        error: machine::AgentError,
+    },
     /// The command line asks for something impossible.
     #[error("{0}")]
     Usage(String),
@@ -50,16 +67,27 @@ pub enum Failure {
 
 impl Failure {
     /// The exit status.
-    pub const fn status(&self) -> u8 {
+    pub fn status(&self) -> u8 {
         match self {
+            Self::Exec { cause } => cause.exec_status(),
+            Self::TimedOut { .. } => EXEC_TIMED_OUT,
             Self::Config(_) | Self::Usage(_) | Self::Client { error: ClientError::SeveralMachines { .. } } => 2,
             _ => 1,
         }
     }
 
+    /// The exit status of an `exec` that failed for this.
+    fn exec_status(&self) -> u8 {
+        if matches!(self, Self::TimedOut { .. }) { EXEC_TIMED_OUT } else { EXEC_FAILED }
+    }
+
     /// Whether the reader of the output has gone, which is no fault (`mirrorball events | head`).
     pub fn is_closed_pipe(&self) -> bool {
-        matches!(self, Self::Output(error) if error.kind() == io::ErrorKind::BrokenPipe)
+        match self {
+            Self::Output(error) => error.kind() == io::ErrorKind::BrokenPipe,
+            Self::Exec { cause } => cause.is_closed_pipe(),
+            _ => false,
+        }
     }
 
     /// A failure of the operating system.
@@ -131,6 +159,9 @@ mod tests {
         assert_eq!(Failure::Usage(String::new()).status(), 2);
         assert_eq!(Failure::from(ClientError::SeveralMachines { names: Vec::new() }).status(), 2);
         assert_eq!(Failure::from(ClientError::NoMachine).status(), 1);
+        let exec = |cause: Failure| Failure::Exec { cause: Box::new(cause) };
+        assert_eq!(exec(ClientError::NoMachine.into()).status(), 125);
+        assert!(exec(Failure::Output(io::ErrorKind::BrokenPipe.into())).is_closed_pipe());
         assert!(Failure::Output(io::ErrorKind::BrokenPipe.into()).is_closed_pipe());
     }
 }

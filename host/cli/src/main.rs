@@ -36,11 +36,14 @@ use std::process::ExitCode;
 use clap::Parser;
 
 use args::{Arguments, ColorChoice};
-use failure::Failure;
+use failure::{EXEC_FAILED, Failure};
 use output::Tone;
 
 fn main() -> ExitCode {
-    let arguments = Arguments::parse();
+    let arguments = match Arguments::try_parse() {
+        Ok(arguments) => arguments,
+        Err(error) => return refuse(&error),
+    };
     let color = arguments.global.color;
     match commands::run(arguments) {
         Ok(code) => code,
@@ -50,6 +53,15 @@ fn main() -> ExitCode {
             ExitCode::from(failure.status())
         }
     }
+}
+
+/// Says what is wrong with the command line, or helps. A wrong `exec` has a status that its command has not.
+fn refuse(error: &clap::Error) -> ExitCode {
+    // There is nowhere left to report that this failed.
+    let _ = error.print();
+    let is_exec = std::env::args().skip(1).take_while(|word| word != "--").any(|word| word == "exec");
+    let status = if is_exec && error.exit_code() != 0 { EXEC_FAILED } else { error.exit_code() as u8 };
+    ExitCode::from(status)
 }
 
 /// Says what is wrong. A description's problems are lines of their own, as compilers print them.

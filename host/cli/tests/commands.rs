@@ -185,10 +185,67 @@ fn commands_pass_output_and_status_on() {
     let echo = fixture.run(&["exec", "build-1", "--", "echo", "a b", "c"]);
     assert_eq!((echo.status(), echo.out().as_str()), (0, "a b c\n"), "{}", echo.err());
     assert_eq!(fixture.run(&["exec", "build-1", "--", "false"]).status(), 1);
-    let shell = fixture.run(&["exec", "build-1", "--", "a | b"]);
-    assert_eq!((shell.status(), shell.out().as_str()), (42, "script: a | b\n"));
+    let shell = fixture.run(&["exec", "build-1", "--", "echo a | tr a b; echo c >&2; exit 42"]);
+    assert_eq!((shell.status(), shell.out().as_str(), shell.err().as_str()), (42, "b\n", "c\n"));
+    let killed = fixture.run(&["exec", "build-1", "--", "kill -9 $$"]);
+    assert_eq!(killed.status(), 128 + 9);
     let stopped = fixture.run(&["exec", "build-4", "--", "true"]);
     assert!(stopped.err().contains("try `mirrorball start build-4` first"), "{}", stopped.err());
+}
+
+#[test]
+fn failures_of_exec_and_of_its_command_differ() {
+    let fixture = Fixture::new();
+    let status = |words: &[&str]| fixture.run(&[&["exec"], words].concat()).status();
+    assert_eq!(status(&["build-1", "--", "no-such-command-here"]), 127);
+    assert_eq!(status(&["build-1", "--", "/etc/passwd"]), 126);
+    for wrong in [&["no-vm", "--", "true"][..], &["build-4", "--", "true"], &["build-1", "--nonsense", "--", "true"]] {
+        assert_eq!(status(wrong), 125, "{wrong:?}");
+    }
+    assert_eq!(fixture.run(&["exec", "--help"]).status(), 0);
+    let late = fixture.run(&["exec", "build-1", "--timeout", "300ms", "--", "echo begun; exec sleep 60"]);
+    assert_eq!((late.status(), late.out().as_str()), (124, "begun\n"));
+    assert!(late.err().contains("`/bin/sh` still runs in VM \"build-1\" after 300 ms"), "{}", late.err());
+    assert!(late.err().contains("--timeout gives it more time"), "{}", late.err());
+}
+
+/// Each side waits for the other's words: nothing would move if input and output came at the command's ends alone.
+#[test]
+fn input_and_output_of_a_command_flow() {
+    let fixture = Fixture::new();
+    let mut command = fixture.command(&["exec", "-i", "build-1", "--", "while read -r word; do echo got $word; done"]);
+    let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().expect("it starts");
+    let mut input = child.stdin.take().expect("it was piped");
+    let mut output = BufReader::new(child.stdout.take().expect("it was piped"));
+    for word in ["one", "two", "three"] {
+        writeln!(input, "{word}").expect("it reads");
+        let mut line = String::new();
+        output.read_line(&mut line).expect("it is text");
+        assert_eq!(line, format!("got {word}\n"));
+    }
+    drop(input);
+    assert!(child.wait().expect("it ends with its input").success());
+}
+
+/// More than all pieces that may wait on the way, through a command that is slower than its input.
+#[test]
+fn much_input_waits_for_a_slow_command() {
+    let fixture = Fixture::new();
+    let bytes: Vec<u8> = (0..3_000_000_u32).map(|number| (number % 251) as u8).collect();
+    let script = "dd bs=1000 count=1 status=none; sleep 0.3; cat";
+    let mut command = fixture.command(&["exec", "-i", "build-1", "--", script]);
+    let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().expect("it starts");
+    let mut input = child.stdin.take().expect("it was piped");
+    let sent = bytes.clone();
+    let writer = std::thread::spawn(move || input.write_all(&sent));
+    let output = child.wait_with_output().expect("it ends");
+    writer.join().expect("it ends").expect("all is read");
+    assert!(output.status.success() && output.stdout == bytes, "{} bytes came back", output.stdout.len());
+    // One that reads nothing does not wait for it.
+    let mut child =
+        fixture.command(&["exec", "-i", "build-1", "--", "true"]).stdin(Stdio::piped()).spawn().expect("starts");
+    let _input = child.stdin.take();
+    assert!(child.wait().expect("it ends").success());
 }
 
 #[test]

@@ -46,7 +46,7 @@ mod supervisor;
 mod wait;
 
 pub use self::faults::{FaultError, FaultPort, Injection};
-pub use agent::{AgentError, ExecResult, ExecStatus, GuestAgent, ShutdownMode};
+pub use agent::{AgentError, ExecResult, ExecStatus, GuestAgent, MAX_INPUT, Progress, RunningCommand, ShutdownMode};
 pub use bare::{BareBoot, BareMachine};
 pub use bundle::{BundleError, write_bundle};
 pub use client::{Client, ClientError, DEFAULT_TIMEOUT, Stream, find};

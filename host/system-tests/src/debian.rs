@@ -137,6 +137,11 @@ impl Shell {
         out.trim_end().to_owned()
     }
 
+    /// The guest's agent.
+    pub const fn agent(&mut self) -> &mut GuestAgent {
+        &mut self.agent
+    }
+
     /// Stops the guest as `mirrorball stop` does, and waits for its end. The VM is still there.
     ///
     /// # Panics

@@ -3,6 +3,8 @@
 use config::MachineInterrupts;
 use control::{DiskMode, VmSpec};
 use lab::rig::{Rig, Running};
+use machine::{ExecStatus, GuestAgent, RunningCommand};
+use md5::{Digest, Md5};
 use system_tests::debian::{Shell, assert_clean_file_system, debian, debian_by_firmware, disk, net, with_debian};
 use system_tests::network::{exchange, exchange_with_outside};
 use system_tests::ok;
@@ -84,4 +86,83 @@ fn a_persistent_disk_outlives_its_guest() {
     shell.run("cd /mnt/copy; md5sum --quiet -c /mnt/sums");
     shell.stop(&machine);
     assert_clean_file_system(&image);
+}
+
+/// Looks until a command has printed this.
+#[track_caller]
+fn wait_for_output(command: &mut RunningCommand<'_>, text: &str) {
+    let mut seen = String::new();
+    while seen != text {
+        let progress = ok(command.look());
+        seen.push_str(&String::from_utf8_lossy(&progress.stdout));
+        assert!(text.starts_with(&seen) && progress.ended.is_none(), "{seen:?} {progress:?}");
+    }
+}
+
+/// How a command without input ends, and what it says on both outputs.
+#[track_caller]
+fn run_to_end(agent: &mut GuestAgent, program: &str, arguments: &[&str]) -> (ExecStatus, String) {
+    let arguments: Vec<_> = arguments.iter().map(|word| (*word).to_owned()).collect();
+    let command = ok(agent.start(program, &arguments, false));
+    let (ended, said) = last_words(command);
+    (ended, String::from_utf8_lossy(&said).into_owned())
+}
+
+#[track_caller]
+fn last_words(mut command: RunningCommand<'_>) -> (ExecStatus, Vec<u8>) {
+    let mut said = Vec::new();
+    loop {
+        let progress = ok(command.look());
+        said.extend(progress.stdout);
+        said.extend(progress.stderr);
+        if let Some(ended) = progress.ended {
+            ok(command.finish());
+            return (ended, said);
+        }
+    }
+}
+
+/// Input and output of a command in a real guest flow while it runs, its end tells its own from other failures, and nothing of it
+/// is left.
+#[test]
+fn commands_flow_through_the_guests_agent() {
+    let machine = ok(with_debian(ok(Rig::new("exec", 2, 768))).boot());
+    let spec = debian("guest", 2);
+    create(&machine, &spec);
+    let mut shell = Shell::start(&machine, &spec);
+    let words = ["-c".to_owned(), "while read -r word; do echo got $word; done; exit 7".to_owned()];
+    let mut command = ok(shell.agent().start("sh", &words, true));
+    for word in ["one", "two"] {
+        assert!(ok(command.offer(format!("{word}\n").as_bytes())));
+        wait_for_output(&mut command, &format!("got {word}\n"));
+    }
+    ok(command.end_input());
+    assert_eq!(last_words(command).0, ExecStatus::Exited(7));
+
+    let bytes: Vec<u8> = (0..1_500_000_u32).map(|number| (number % 241) as u8).collect();
+    let mut command = ok(shell.agent().start("md5sum", &[], true));
+    for piece in bytes.chunks(machine::MAX_INPUT) {
+        while !ok(command.offer(piece)) {
+            assert_eq!(ok(command.look()).ended, None);
+        }
+    }
+    ok(command.end_input());
+    let (ended, said) = last_words(command);
+    let sum: String = Md5::digest(&bytes).iter().map(|byte| format!("{byte:02x}")).collect();
+    assert_eq!((ended, String::from_utf8_lossy(&said).trim()), (ExecStatus::Exited(0), format!("{sum}  -").as_str()));
+
+    let agent = shell.agent();
+    assert_eq!(run_to_end(agent, "cat", &["/proc/self/fd/0"]), (ExecStatus::Exited(0), String::new()));
+    assert_eq!(run_to_end(agent, "no-such-program", &[]).0, ExecStatus::Exited(127));
+    assert_eq!(run_to_end(agent, "/etc/passwd", &[]).0, ExecStatus::Exited(126));
+    assert_eq!(run_to_end(agent, "sh", &["-c", "kill -TERM $$"]).0.code(), 128 + 15);
+    // Larger than what is read at once, and than what the agent's own command keeps.
+    let (ended, said) = run_to_end(agent, "sh", &["-c", "seq 400000"]);
+    assert_eq!((ended, said.lines().count(), said.lines().last()), (ExecStatus::Exited(0), 400_000, Some("400000")));
+    // A reader that goes away: its command ends, and the next one takes its files away.
+    drop(ok(agent.start("sleep", &["0.1".to_owned()], true)));
+    assert_eq!(shell.run("sleep 1; find /var/tmp -maxdepth 1 -name mirrorball-exec.'*' | wc -l"), "1");
+    run_to_end(shell.agent(), "true", &[]);
+    assert_eq!(shell.run("find /var/tmp -maxdepth 1 -name mirrorball-exec.'*' | wc -l"), "0");
+    shell.stop(&machine);
 }

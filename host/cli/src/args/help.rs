@@ -132,10 +132,13 @@ Examples:
 
 pub const EXEC: &str = "\
 The VM needs qemu-guest-agent, on the port org.qemu.guest_agent.0 that every VM has unless its file says otherwise. \
-Output comes when the command has ended.
+Output comes as the command prints it. \
+The exit status is the command's own, 128 and its number if a signal ended it. 127: the VM has no such command. 126: it \
+cannot be run. 125: mirrorball could not run it. 124: it still runs after --timeout.
 
 Examples:
   mirrorball exec web -- uname -a
+  tar c site | mirrorball exec -i web -- tar x -C /srv
   mirrorball exec web -- 'dmesg | tail -n 3'";
 
 pub const CREATE: &str = "\

@@ -257,7 +257,10 @@ pub struct Exec {
     /// The VM
     #[arg(value_parser = parse_name)]
     pub vm: Name,
-    /// Kill the wait after this time; the command in the VM goes on
+    /// Give the command this command's standard input; it has an empty one otherwise
+    #[arg(short, long)]
+    pub interactive: bool,
+    /// Stop waiting after this time; the command in the VM goes on
     #[arg(long, value_name = "TIME", default_value = "1h", value_parser = parse_duration)]
     pub timeout: Duration,
     /// How long the guest agent may take to answer

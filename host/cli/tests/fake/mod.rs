@@ -1,5 +1,5 @@
 //! A monitor that exists only in tests, behind a real supervisor: it answers every request about a machine of fixed
-//! numbers, echoes what is typed on consoles, and has a guest agent that knows a few commands.
+//! numbers, echoes what is typed on consoles, and has a guest agent whose guest is this host.
 #![allow(dead_code, reason = "each user takes what it needs")]
 
 mod agent;

@@ -169,9 +169,8 @@ impl Monitor {
             answers.push((stream, Body::Stream(data)));
         } else if let Some((_, agent)) = self.agents.get_mut(&stream) {
             let said = agent.push(bytes);
-            if !said.is_empty() {
-                answers.push((stream, Body::Stream(StreamData::Port { bytes: said })));
-            }
+            let pieces = said.chunks(control::MAX_DATA);
+            answers.extend(pieces.map(|piece| (stream, Body::Stream(StreamData::Port { bytes: piece.to_vec() }))));
         } else {
             return Err(ControlError::UnknownStream { stream });
         }

@@ -57,7 +57,7 @@ impl GuestAgent {
     /// long; `None` = as long as it takes.
     ///
     /// # Errors
-    /// If it cannot be started, does not end in time ([`AgentError::Silent`]; it goes on in the guest), or the agent
+    /// If it cannot be started, does not end in time ([`AgentError::StillRunning`]; it goes on in the guest), or the agent
     /// fails.
     pub fn exec(
         &mut self,
@@ -88,8 +88,8 @@ impl GuestAgent {
                 None => return Err(self.nonsense("guest-exec-status", "no `exited`")),
             }
             if let Some((timeout, _)) = deadline.filter(|(_, deadline)| Instant::now() >= *deadline) {
-                let (vm, command) = (self.vm().clone(), format!("`{program}`"));
-                return Err(AgentError::Silent { vm, command, seconds: timeout.as_secs() });
+                let (vm, program) = (self.vm().clone(), program.to_owned());
+                return Err(AgentError::StillRunning { vm, program, pid, after: timeout });
             }
             thread::sleep(pause);
             pause = (pause * 2).min(LONGEST_PAUSE);
@@ -98,7 +98,6 @@ impl GuestAgent {
 }
 
 fn result(status: &Value) -> Result<ExecResult, String> {
-    let number = |key: &str| status.get(key).and_then(Value::as_i64).and_then(|value| i32::try_from(value).ok());
     let output = |key: &str| match status.get(key) {
         None => Ok(Vec::new()),
         Some(text) => {
@@ -106,17 +105,22 @@ fn result(status: &Value) -> Result<ExecResult, String> {
         }
     };
     let is_set = |key: &str| status.get(key).and_then(Value::as_bool).unwrap_or(false);
-    let exit = match (number("exitcode"), number("signal")) {
-        (Some(code), _) => ExecStatus::Exited(code),
-        (None, Some(signal)) => ExecStatus::Signalled(signal),
-        (None, None) => return Err("neither `exitcode` nor `signal`".into()),
-    };
     Ok(ExecResult {
-        status: exit,
+        status: exit_of(status)?,
         stdout: output("out-data")?,
         stderr: output("err-data")?,
         is_truncated: is_set("out-truncated") || is_set("err-truncated"),
     })
+}
+
+/// How a command ended, from the agent's answer.
+pub fn exit_of(status: &Value) -> Result<ExecStatus, String> {
+    let number = |key: &str| status.get(key).and_then(Value::as_i64).and_then(|value| i32::try_from(value).ok());
+    match (number("exitcode"), number("signal")) {
+        (Some(code), _) => Ok(ExecStatus::Exited(code)),
+        (None, Some(signal)) => Ok(ExecStatus::Signalled(signal)),
+        (None, None) => Err("neither `exitcode` nor `signal`".into()),
+    }
 }
 
 #[cfg(test)]

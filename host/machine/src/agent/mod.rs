@@ -5,6 +5,7 @@
 
 mod exec;
 mod line;
+mod running;
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
@@ -16,6 +17,7 @@ use thiserror::Error;
 use crate::client::{Client, ClientError, Stream};
 pub use exec::{ExecResult, ExecStatus};
 use line::Lines;
+pub use running::{MAX_INPUT, Progress, RunningCommand};
 
 /// A session with the agent of one guest.
 #[derive(Debug)]
@@ -70,6 +72,18 @@ pub enum AgentError {
         command: String,
         /// How long was waited.
         seconds: u64,
+    },
+    /// The command has not ended in time, and goes on.
+    #[error("`{program}` still runs in VM {vm:?} after {}, as process {pid} there; nobody waits for it any more", span(*after))]
+    StillRunning {
+        /// The VM.
+        vm: Name,
+        /// The program.
+        program: String,
+        /// Its process id in the guest.
+        pid: i64,
+        /// How long was waited.
+        after: Duration,
     },
     /// The agent refused.
     #[error("the guest agent of VM {vm:?} refused {command}: {reason}")]
@@ -241,6 +255,10 @@ impl GuestAgent {
     fn nonsense(&self, command: &str, what: &str) -> AgentError {
         AgentError::Nonsense { vm: self.vm.clone(), command: command.to_owned(), what: what.to_owned() }
     }
+}
+
+fn span(time: Duration) -> String {
+    if time < Duration::from_secs(1) { format!("{} ms", time.as_millis()) } else { format!("{} s", time.as_secs()) }
 }
 
 /// A number that no other session of this port has used or will use: the time, and a count for what happens at once. Agents
