@@ -116,7 +116,7 @@ fn physical_entry(entry: u64, loaded: &[&ProgramHeader64<LittleEndian>]) -> Opti
     let inside = |start: u64, bytes: u64| entry.checked_sub(start).filter(|at| *at < bytes);
     let is_physical =
         |header: &&ProgramHeader64<LittleEndian>| inside(header.p_paddr(endian), header.p_memsz(endian)).is_some();
-    if loaded.iter().any(|header| is_physical(header)) {
+    if loaded.iter().any(is_physical) {
         return Some(entry);
     }
     let virtual_place = |header: &&ProgramHeader64<LittleEndian>| {

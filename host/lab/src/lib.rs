@@ -60,7 +60,7 @@ pub use run::{Progress, Scratch};
 /// How an experiment is to be run.
 #[derive(Clone, Debug, Default)]
 pub struct Options {
-    /// Small sizes and few repetitions: minutes, half an hour for `overhead`.
+    /// Small sizes and few repetitions: minutes.
     pub quick: bool,
     /// Whether to say on standard error how far it is.
     pub verbose: bool,

@@ -108,7 +108,7 @@ pub struct Bench {
     /// The experiment; `list` names them, `report` collects what is stored of all
     #[arg(value_name = "EXPERIMENT")]
     pub name: String,
-    /// Small sizes and few repetitions: minutes, half an hour for `overhead`
+    /// Small sizes and few repetitions: minutes
     #[arg(long)]
     pub quick: bool,
     /// Measure again what is stored

@@ -1,16 +1,19 @@
 //! Running an experiment: every trial that the store does not have yet, in order; then figures and charts from all.
 
+mod abreast;
 mod counts;
 mod guest;
 mod kvm;
 mod marks;
 mod progress;
 
+use abreast::{Need, Room};
 pub use kvm::settings as kvm_settings;
 pub use marks::Marks;
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use loads::LoadError;
 use machine::ModelStartError;
@@ -37,8 +40,8 @@ pub fn experiment(experiment: &Experiment, options: &Options) -> Result<Report, 
     let store = Store::of(experiment.name, options.size().label())?;
     let plan = (experiment.plan)(options.size());
     let progress = Progress::new(options.verbose, plan.trials.len());
-    let mut bench = Bench::new(options.size())?;
-    let (results, failures) = trials(&plan, &store, options, &mut bench, &progress)?;
+    let bench = Mutex::new(Bench::new(options.size())?);
+    let (results, failures) = trials(&plan, &store, options, &bench, &progress)?;
     Ok(Report { failures, ..report(experiment, options.size(), &plan, &results) })
 }
 
@@ -71,34 +74,79 @@ fn trials(
     plan: &Plan,
     store: &Store,
     options: &Options,
-    bench: &mut Bench,
+    bench: &Mutex<Bench>,
     progress: &Progress,
 ) -> Result<(Results, Vec<String>), LabError> {
-    let (mut results, mut failures) = (Results::default(), Vec::new());
-    for trial in &plan.trials {
+    let work = |trial: &Trial| {
         if options.wants(trial) {
             progress.begin(&trial.label());
         }
-        match one(trial, store, options, bench, progress) {
-            Ok(Some(measured)) => results.add(&trial.name, measured),
-            Ok(None) => {}
-            Err(error @ LabError::Store { .. }) => return Err(error),
-            Err(_) if !options.wants(trial) => {}
-            // The peer is for comparison: the rest can be measured without it.
-            Err(error @ (LabError::Load(LoadError::Missing { .. }) | LabError::Missing { .. }))
-                if trial.system == System::Kvm =>
-            {
-                progress.note(&format!("{}: left out: {error}", trial.label()));
-            }
-            Err(error) => {
-                let failure = format!("{}: {error}", trial.label());
-                progress.note(&failure);
-                failures.push(failure);
-            }
-        }
+        let outcome = outcome(trial, one(trial, store, options, bench, progress), options, progress);
         progress.end();
+        outcome
+    };
+    let outcomes = abreast::run(&plan.trials, Room::of_host(), need, work)?;
+    let (mut results, mut failures) = (Results::default(), Vec::new());
+    for (trial, outcome) in plan.trials.iter().zip(outcomes) {
+        match outcome {
+            Outcome::Measured(measured) => results.add(&trial.name, measured),
+            Outcome::Failed(failure) => failures.push(failure),
+            Outcome::Nothing => {}
+        }
     }
     Ok((results, failures))
+}
+
+/// What a trial needs of the host. One that is measured in virtual time does not notice others; what a procedure measures, it
+/// knows alone.
+fn need(trial: &Trial) -> Need {
+    match (&trial.work, trial.machine.time) {
+        (Work::Guest(_), Time::Model(_) | Time::Counting) => {
+            Need::Memory(trial.machine.nodes.iter().map(|node| u64::from(node.memory_mib)).sum())
+        }
+        _ => Need::Alone,
+    }
+}
+
+/// What came of a trial.
+enum Outcome {
+    Measured(Measured),
+    /// Why it failed, for people.
+    Failed(String),
+    Nothing,
+}
+
+/// # Errors
+/// Results cannot be stored: then no further ones are measured.
+fn outcome(
+    trial: &Trial,
+    result: Result<Option<Measured>, LabError>,
+    options: &Options,
+    progress: &Progress,
+) -> Result<Outcome, LabError> {
+    match result {
+        Ok(Some(measured)) => Ok(Outcome::Measured(measured)),
+        Ok(None) => Ok(Outcome::Nothing),
+        Err(error @ LabError::Store { .. }) => Err(error),
+        Err(_) if !options.wants(trial) => Ok(Outcome::Nothing),
+        // The peer is for comparison: the rest can be measured without it.
+        Err(error @ (LabError::Load(LoadError::Missing { .. }) | LabError::Missing { .. }))
+            if trial.system == System::Kvm =>
+        {
+            progress.note(&format!("{}: left out: {error}", trial.label()));
+            Ok(Outcome::Nothing)
+        }
+        Err(error) => {
+            let failure = format!("{}: {error}", trial.label());
+            progress.note(&failure);
+            Ok(Outcome::Failed(failure))
+        }
+    }
+}
+
+/// The bench, for the moment that it takes to look something up or to make a file.
+fn locked(bench: &Mutex<Bench>) -> MutexGuard<'_, Bench> {
+    bench.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// The result of a trial, stored or measured now; `None` if there is none and none is wanted.
@@ -106,10 +154,10 @@ fn one(
     trial: &Trial,
     store: &Store,
     options: &Options,
-    bench: &mut Bench,
+    bench: &Mutex<Bench>,
     progress: &Progress,
 ) -> Result<Option<Measured>, LabError> {
-    let (configuration, wanted) = (bench.configuration(trial)?, options.wants(trial));
+    let (configuration, wanted) = (locked(bench).configuration(trial)?, options.wants(trial));
     match if options.fresh && wanted { Found::Nothing } else { store.find(&configuration) } {
         Found::Same(measured) => {
             if wanted {
@@ -123,12 +171,30 @@ fn one(
         }
         Found::Nothing => {}
     }
-    let measured = bench.measure(trial, progress)?;
+    let measured = measure(trial, bench, progress)?;
     // What could not be measured is tried again the next time.
     if measured.is_complete() {
         store.keep(&configuration, &measured)?;
     }
     Ok(Some(measured))
+}
+
+fn measure(trial: &Trial, bench: &Mutex<Bench>, progress: &Progress) -> Result<Measured, LabError> {
+    let workload = match &trial.work {
+        Work::Procedure(procedure) => return (procedure.run)(trial, progress),
+        Work::Guest(workload) => workload,
+    };
+    let (initrd, scratch) = {
+        let mut bench = locked(bench);
+        (bench.initrd(trial, workload)?, bench.scratch.path().to_owned())
+    };
+    let mut measured = guest::measure(trial, workload, &initrd.path, &scratch)?;
+    for (phase, why) in &initrd.without {
+        let of_phase = |value: &Value| value.name.split('.').next() == Some(*phase);
+        measured.values.retain(|value| !of_phase(value));
+        measured.values.push(Value::missing(&format!("{phase}.total"), why));
+    }
+    Ok(measured)
 }
 
 fn report(experiment: &Experiment, size: Size, plan: &Plan, results: &Results) -> Report {
@@ -233,21 +299,6 @@ impl Bench {
             configuration.depend(artifact.label(), self.digests.of(&artifact.path()?)?);
         }
         Ok(configuration)
-    }
-
-    fn measure(&mut self, trial: &Trial, progress: &Progress) -> Result<Measured, LabError> {
-        let workload = match &trial.work {
-            Work::Procedure(procedure) => return (procedure.run)(trial, progress),
-            Work::Guest(workload) => workload,
-        };
-        let initrd = self.initrd(trial, workload)?;
-        let mut measured = guest::measure(trial, workload, &initrd.path, self.scratch.path())?;
-        for (phase, why) in &initrd.without {
-            let of_phase = |value: &Value| value.name.split('.').next() == Some(*phase);
-            measured.values.retain(|value| !of_phase(value));
-            measured.values.push(Value::missing(&format!("{phase}.total"), why));
-        }
-        Ok(measured)
     }
 
     /// The initial file system that a trial's machine or VM boots with: the workload's, or that of a KVM host with it.

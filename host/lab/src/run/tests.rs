@@ -59,10 +59,10 @@ fn plan(version: u32) -> Plan {
 
 /// Runs a plan; gives how many trials really ran.
 fn go(plan: &Plan, store: &Store, fresh: bool) -> (Result<(Results, Vec<String>), LabError>, usize) {
-    let mut bench = Bench::with(Size::Full, "QEMU 10.0.2".into()).expect("a temporary directory");
+    let bench = Mutex::new(Bench::with(Size::Full, "QEMU 10.0.2".into()).expect("a temporary directory"));
     let before = RUNS.load(Ordering::SeqCst);
     let options = Options { fresh, ..Options::default() };
-    let results = trials(plan, store, &options, &mut bench, &Progress::silent());
+    let results = trials(plan, store, &options, &bench, &Progress::silent());
     (results, RUNS.load(Ordering::SeqCst) - before)
 }
 
@@ -123,11 +123,11 @@ fn a_full_disk_ends_the_experiment() {
 fn only_the_runs_asked_for_are_measured() {
     let _guard = ONE_AT_A_TIME.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
     let (_dir, store) = store();
-    let mut bench = Bench::with(Size::Full, "QEMU 10.0.2".into()).expect("a temporary directory");
-    let mut ran = |fresh, only: &str| {
+    let bench = Mutex::new(Bench::with(Size::Full, "QEMU 10.0.2".into()).expect("a temporary directory"));
+    let ran = |fresh, only: &str| {
         let options = Options { fresh, only: Some(only.to_owned()), ..Options::default() };
         let before = RUNS.load(Ordering::SeqCst);
-        let results = trials(&plan(1), &store, &options, &mut bench, &Progress::silent()).expect("nothing fails").0;
+        let results = trials(&plan(1), &store, &options, &bench, &Progress::silent()).expect("nothing fails").0;
         (RUNS.load(Ordering::SeqCst) - before, results.all().count())
     };
     assert_eq!(ran(false, "b"), (2, 2));
