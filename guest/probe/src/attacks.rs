@@ -2,7 +2,7 @@
 
 use crate::{
     console::println,
-    cpu, layout, sbi,
+    cpu, layout, sbi, storms,
     tree::Machine,
     virtio,
     virtio::{Device, NEXT, Queue, TABLE, WRITE, register},
@@ -52,6 +52,8 @@ const OTHERS: &[(&str, Other)] = &[
     ("trap-loop-outside", |machine| cpu::trap_at(machine.ram_start + machine.ram_bytes)),
     ("trap-loop-device", |_| cpu::trap_at(0x1000_0000)),
     ("trap-loop-inside", |_| cpu::trap_on_itself()),
+    ("fence-storm", storms::fences),
+    ("remap-storm", storms::remaps),
 ];
 
 /// Runs one attack.

@@ -41,6 +41,8 @@ mod probes;
 #[cfg(target_os = "none")]
 mod sbi;
 #[cfg(target_os = "none")]
+mod storms;
+#[cfg(target_os = "none")]
 mod tree;
 #[cfg(target_os = "none")]
 mod virtio;

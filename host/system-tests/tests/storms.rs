@@ -1,4 +1,5 @@
-//! Many VMs on few harts, whose lives are changed faster than they get to run.
+//! Many VMs on few harts, whose lives are changed faster than they get to run; and guests whose vCPUs all want at once what others
+//! have to wait for.
 
 use control::{ControlError, StopReason, VmSpec, VmState};
 use lab::rig::{Rig, Running};
@@ -91,4 +92,71 @@ fn lives_change_fast_on_one_hart() {
 #[test]
 fn lives_change_fast_on_four_harts() {
     storm(4, 3, 150, 0x5eed_0003);
+}
+
+/// Waits until a VM that was reset runs again.
+fn wait_reset(machine: &Running, spec: &VmSpec) {
+    const LOOKS: usize = 20_000;
+    let has_begun = |_: &usize| {
+        let vm = ok(machine.client().vm(&spec.name));
+        vm.resets > 0 && vm.state == VmState::Running
+    };
+    assert!((0..LOOKS).any(|look| has_begun(&look)), "{} does not begin again", spec.name);
+}
+
+/// Guests whose vCPUs all fence each other, and take pages that go away under them, are paused, resumed, reset and killed in the middle of
+/// it: again and again, as many vCPUs as harts and more. Each goes on until somebody ends it; the machine answers, and a neighbour
+/// computes what it always does.
+fn storm_of_shootdowns(harts: u16, second_node: u16, vcpus: u16) {
+    const LIVES: usize = 6;
+    let rig = ok(ok(Rig::new("shootdowns", harts, 512)).node(second_node, 512).with_probe());
+    let machine = ok(rig.boot());
+    let before = ok(machine.free_bytes());
+    let neighbour = probe("neighbour", 1, "figure=checksum n=20");
+    ok(machine.start(&neighbour));
+    let specs = [probe("fences", vcpus, "attack=fence-storm"), probe("remaps", vcpus, "attack=remap-storm")];
+    for life in 0..LIVES {
+        specs.iter().for_each(|spec| ok(machine.start(spec)));
+        for spec in &specs {
+            ok(machine.wait_text(&spec.name, "STORM 1"));
+            let vcpus = ok(machine.client().vm_stats(&spec.name)).vcpus;
+            assert!(vcpus.iter().all(|vcpu| vcpu.run_ticks > 0), "{}: {vcpus:?}", spec.name);
+        }
+        ok(machine.stats());
+        for spec in &specs {
+            match life % 3 {
+                0 => {}
+                1 => {
+                    ok(machine.client().pause_vm(&spec.name));
+                    ok(machine.client().resume_vm(&spec.name));
+                    ok(machine.wait_text(&spec.name, "STORM 2"));
+                }
+                _ => {
+                    ok(machine.client().reset_vm(&spec.name));
+                    wait_reset(&machine, spec);
+                }
+            }
+        }
+        for spec in &specs {
+            ok(machine.client().kill_vm(&spec.name));
+            let ended = ok(machine.end_of(&spec.name));
+            assert_eq!(ended.summary.reason, Some(StopReason::Killed), "{}:\n{}", spec.name, ended.console);
+        }
+    }
+    let ended = ok(machine.end_of(&neighbour.name));
+    assert_eq!(ended.summary.reason, Some(StopReason::PowerOff));
+    assert!(ended.console.contains(&checksum(20)), "the neighbour was disturbed:\n{}", ended.console);
+    assert_all_returned(&machine, before);
+    let log = machine.log();
+    assert!(!log.contains("ERROR"), "the monitor found a fault of its own:\n{log}");
+}
+
+#[test]
+fn shootdown_storms_on_four_harts_of_two_nodes() {
+    storm_of_shootdowns(2, 2, 4);
+}
+
+#[test]
+fn shootdown_storms_with_more_vcpus_than_harts() {
+    storm_of_shootdowns(1, 1, 5);
 }
