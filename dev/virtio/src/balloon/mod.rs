@@ -15,7 +15,7 @@
 //! The specification numbers the reporting queue 4; Linux (and QEMU, which taught it so) numbers the queues that exist.
 //! As neither statistics nor hinting is offered here, every queue from 2 on can only be the reporting queue.
 //!
-//! Refused: page numbers outside RAM are counted and ignored. Reports beyond the bound per call are acknowledged without
+//! Refused: page numbers outside RAM are counted and ignored, those beyond the bound per chain are ignored. Reports beyond the bound per call are acknowledged without
 //! releasing, which is always allowed.
 
 mod metrics;
@@ -41,6 +41,11 @@ const QUEUE_SIZE: u16 = 128;
 
 /// Work per call: chains, and bytes released.
 const BUDGET: Budget = Budget::new(32, 1 << 30);
+/// Most page numbers read from one chain; what follows them is acknowledged and stays the guest's. Linux sends 256 at a time, but a
+/// chain may name 4 GiB of them.
+const MAX_NUMBERS: usize = 1024;
+/// What a page number costs of the budget: the pages of a full chain may lie apart, and each is released alone then.
+const NUMBER_COST: u64 = (1 << 30) / MAX_NUMBERS as u64;
 /// Most bytes released for one reported chain. Linux reports at most 32 blocks of 4 MiB.
 const MAX_REPORT: u64 = 1 << 30;
 
@@ -107,14 +112,15 @@ impl<B: BalloonBackend> Balloon<B> {
         self.features & spec::F_PAGE_POISON != 0 && self.poison != 0
     }
 
-    /// Releases the pages whose numbers are in `self.chain`; returns the bytes.
+    /// Releases the pages whose numbers are in `self.chain`; returns what that costs of the budget.
     fn inflate(&mut self, memory: &dyn GuestMemory) -> Result<u64, RingError> {
-        let mut total = 0;
+        let (mut total, mut cost) = (0, 0);
         let mut run = Run::default();
         let mut raw = [0; 64 * spec::PFN_BYTES];
-        loop {
+        for _ in 0..MAX_NUMBERS / 64 {
             let count = self.chain.read_some(memory, &mut raw)?;
             let (numbers, _) = raw.get(..count).unwrap_or(&[]).as_chunks::<{ spec::PFN_BYTES }>();
+            cost += numbers.len() as u64 * NUMBER_COST;
             for number in numbers {
                 let start = u64::from(u32::from_le_bytes(*number)) << spec::PFN_SHIFT;
                 if !memory.contains(GuestPhysAddr::new(start), BASE_PAGE) {
@@ -129,7 +135,7 @@ impl<B: BalloonBackend> Balloon<B> {
         }
         total += self.release(run.start, run.len);
         self.metrics.bytes_inflated += total;
-        Ok(total)
+        Ok(cost)
     }
 
     /// Releases the blocks in `self.chain`; returns the bytes.

@@ -60,6 +60,24 @@ fn inflated_pages_are_released_in_runs_and_foreign_ones_ignored() {
 }
 
 #[test]
+fn a_chain_of_page_numbers_without_end_is_cut() {
+    let env = TestEnv::new(RAM);
+    let mut device = balloon();
+    let mut driver = Driver::new(&env);
+    driver.start(&mut device, u64::MAX);
+    let first = (RAM_BASE >> 12) as u32 + 600;
+    // Every other page, so that each is a release of its own; the same ones again and again.
+    let apart: Vec<u8> = (0..MAX_NUMBERS as u32 + 500).flat_map(|n| (first + n % 8 * 2).to_le_bytes()).collect();
+    for _ in 0..2 {
+        let list = driver.readable(&apart);
+        driver.add(INFLATE_QUEUE, &[list], false);
+    }
+    driver.notify(&mut device, INFLATE_QUEUE).unwrap();
+    assert_eq!(device.model().backend().0.len(), MAX_NUMBERS);
+    assert_eq!(driver.used(INFLATE_QUEUE).len(), 1, "the other chain waits for a later turn");
+}
+
+#[test]
 fn reported_blocks_are_released_by_whole_pages_on_any_reporting_queue() {
     for queue in 2..5 {
         let env = TestEnv::new(RAM);
