@@ -103,8 +103,6 @@ pub enum DeviceKind {
     Network,
     /// The port of this protocol.
     ControlPort,
-    /// An entropy source.
-    Entropy,
     /// Miss counters for every page and node, as a machine model has them.
     MissCounters {
         /// Version of their layout.

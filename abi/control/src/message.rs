@@ -5,7 +5,6 @@ use alloc::string::String;
 use alloc::vec::Vec;
 use serde::{Deserialize, Serialize};
 
-use crate::Text;
 use crate::error::ControlError;
 use crate::event::{Event, Followed};
 use crate::exit::ExitTrace;
@@ -17,7 +16,7 @@ use crate::vm::VmSummary;
 use crate::volume::StoreInfo;
 
 /// Version of the protocol.
-pub const PROTOCOL_VERSION: u32 = 9;
+pub const PROTOCOL_VERSION: u32 = 10;
 
 /// What a client sends.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -333,11 +332,6 @@ pub enum StreamEnd {
     },
     /// The machine is going down, or is gone.
     ShuttingDown,
-    /// Another reason.
-    Other {
-        /// Which.
-        reason: Text,
-    },
 }
 
 impl Request {

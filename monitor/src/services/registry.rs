@@ -323,10 +323,7 @@ impl Record {
         if vm.has_owned_vcpus() {
             return false;
         }
-        if !vm.platform().is_idle() {
-            // Requests in flight still name its memory; their completion calls us again.
-            return false;
-        }
+        vm.platform().settle();
         if vm.memory().tear_down_step() {
             return true;
         }

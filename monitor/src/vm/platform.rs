@@ -157,10 +157,9 @@ impl Platform {
         self.slots.get(slot)?.as_ref()
     }
 
-    /// Has no device anything under way that names guest memory?
-    #[must_use]
-    pub fn is_idle(&self) -> bool {
-        self.slots().all(|(_, slot)| slot.is_idle())
+    /// Lets go of guest memory that devices name.
+    pub fn settle(&self) {
+        self.slots().for_each(|(_, slot)| slot.settle());
     }
 
     /// Unplugs the network: the addresses are free for a next life.

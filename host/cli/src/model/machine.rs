@@ -425,7 +425,6 @@ impl From<&control::DeviceInfo> for InfoDevice {
             DeviceKind::Disk => "disk",
             DeviceKind::Network => "network",
             DeviceKind::ControlPort => "control-port",
-            DeviceKind::Entropy => "entropy",
             DeviceKind::MissCounters { .. } => "miss-counters",
         };
         Self { kind, location: device.location.clone(), node: device.node.map(|node| node.0) }

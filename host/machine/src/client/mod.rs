@@ -201,6 +201,5 @@ fn end_text(end: &StreamEnd) -> String {
         StreamEnd::VmGone => "the VM stopped or was destroyed".into(),
         StreamEnd::TooSlow { waiting } => format!("too slow: {waiting} bytes were waiting to be read"),
         StreamEnd::ShuttingDown => "the machine is shutting down".into(),
-        StreamEnd::Other { reason } => reason.clone().into_owned(),
     }
 }

@@ -4,7 +4,7 @@
 //! | file | what |
 //! | --- | --- |
 //! | `model.bin` | shared by plugin, monitor (as a PCI device) and tools; see the crate of its layout |
-//! | `model.json` | the machine, for the plugin: [`machine_model::Description`] |
+//! | `model.json` | the machine, for the plugin: `machine_model::Description` |
 //! | `ram` | a link to the machine's RAM, one file without a name that goes when the last process that has it ends |
 //! | `disk-*.sock`, `disks.log` | where a disk with a model is served; what went wrong with that |
 //! | `marks.log` | a line of JSON per mark that a program on the machine has set |

@@ -183,13 +183,11 @@ impl Slot {
         }
     }
 
-    /// Is nothing under way that names guest memory?
-    #[must_use]
-    pub fn is_idle(&self) -> bool {
+    /// Lets go of guest memory that a network interface names; nothing else does between two steps of its hart.
+    pub fn settle(&self) {
         if let Self::Net(net) = self {
             net.settle();
         }
-        true
     }
 
     /// Unplugs a network interface.
