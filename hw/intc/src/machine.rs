@@ -277,6 +277,7 @@ impl<R: Registers, C: FileRegisters> MachineInterrupts<R, C> {
     }
 
     fn claim_message(&self) -> Option<Pending> {
+        // A claim takes its identity away, and one that is not enabled is not claimed.
         loop {
             let identity = OwnFile::new(&self.own_file).claim()?;
             if identity == IPI {

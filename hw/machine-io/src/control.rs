@@ -149,6 +149,7 @@ impl<P: Platform, T: Transport> ControlPort<P, T> {
 
     fn reclaim(&mut self, alert: Alert) -> Result<(), IoError> {
         self.check()?;
+        // No more than were sent: the ring refuses an answer to anything else.
         loop {
             let popped = self.transmit.pop(alert);
             let Some(used) = self.keep_faith(popped)? else { return Ok(()) };

@@ -172,6 +172,7 @@ impl<P: Platform, T: Transport> MachineNic<P, T> {
     /// not every frame costs an interrupt.
     fn reclaim(&mut self, alert: Alert) -> Result<(), IoError> {
         self.check()?;
+        // No more than were sent: the ring refuses an answer to anything else.
         loop {
             let popped = self.transmit.pop(alert);
             let Some(used) = self.keep_faith(popped)? else { return Ok(()) };

@@ -91,6 +91,7 @@ impl Server {
     }
 
     fn transmit(&mut self, port: &mut dyn Port) {
+        // Ends with what was said before: each round takes some of it away.
         loop {
             let (front, _) = self.out.as_slices();
             if front.is_empty() {

@@ -322,7 +322,13 @@ pub const fn block_status(status: Status) -> BlockStatus {
 pub fn step() -> bool {
     let mut is_busy = false;
     for (index, unit) in units().iter().enumerate() {
+        let mut ends = 0;
         loop {
+            if ends == PARTS_AT_ONCE {
+                is_busy = true;
+                break;
+            }
+            ends += 1;
             // The driver is let go before the shared disk is taken: requests lock them in the other order.
             let ended = devices::all().disks[index].lock().poll();
             let Some(completion) = ended else { break };
@@ -351,10 +357,13 @@ fn keep_bound() -> bool {
     unit.shared.lock().trim(excess.min(AT_ONCE), &MachinePages) > 0 && excess > AT_ONCE
 }
 
+/// Parts of requests that one call goes on with. Others make more ready meanwhile: the rest is the control hart's.
+const PARTS_AT_ONCE: usize = 64;
+
 /// Goes on with the requests of a disk that can. No device may be locked.
 pub fn pump(index: usize) {
     let unit = &units()[index];
-    loop {
+    for _ in 0..PARTS_AT_ONCE {
         let Some(ready) = unit.shared.lock().next_ready() else { return };
         let place = {
             let mounted = unit.mounted.lock();
@@ -366,6 +375,7 @@ pub fn pump(index: usize) {
             None => stores::go_on(index, ready),
         }
     }
+    machine::agenda::wake_control();
 }
 
 fn resume(index: usize, ready: Ready, vm: &dyn DeviceOwner, slot: usize) {

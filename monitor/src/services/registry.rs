@@ -163,6 +163,7 @@ impl Registry {
 
     /// An identity that no VM has; those of VMs long gone come again after all others.
     fn take_id(&mut self) -> VmId {
+        // Ends within as many rounds as there are VMs, which are fewer than identities.
         loop {
             let id = VmId(self.next_id);
             self.next_id = self.next_id.checked_add(1).unwrap_or(1);

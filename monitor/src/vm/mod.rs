@@ -358,18 +358,22 @@ impl Vm {
     /// No page was left: others give some back, or the VM ends.
     #[cold]
     fn touch_again(&self, addr: GuestPhysAddr, access: memory::Access, node: NodeId) -> memory::Touch {
-        loop {
+        /// Others may take what was given back; then the vCPU comes again, and its hart does something else first.
+        const ATTEMPTS: usize = 8;
+        for _ in 0..ATTEMPTS {
             let relief = relief::ask(Some(&self.ram), Locked::Nothing);
             let touch = self.ram.touch(addr, access, node);
             match relief {
                 _ if touch != memory::Touch::OutOfMemory => return touch,
                 Relief::Freed => {}
                 Relief::Coming => return memory::Touch::Busy,
-                Relief::Nothing => break,
+                Relief::Nothing => {
+                    self.request_stop(StopReason::OutOfMemory { needed: addr::BASE_PAGE });
+                    return memory::Touch::OutOfMemory;
+                }
             }
         }
-        self.request_stop(StopReason::OutOfMemory { needed: addr::BASE_PAGE });
-        memory::Touch::OutOfMemory
+        memory::Touch::Busy
     }
 
     /// Does any hart still own a vCPU of it?

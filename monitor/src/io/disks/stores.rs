@@ -12,7 +12,7 @@ use backend::Disks;
 pub use requests::{answers, list, remove, settle, snapshot};
 
 use super::{
-    Due,
+    Due, PARTS_AT_ONCE,
     access::{Driver, Gone, Guest, MachinePages, OwnBytes},
     find, read_now, refusal, units,
 };
@@ -408,19 +408,19 @@ impl StoreUnit {
 
     /// Goes on with the requests that can. No device may be locked.
     pub fn pump(&self) {
-        loop {
-            if self.is_pumping.swap(true, Ordering::SeqCst) {
-                // Whoever does it looks again afterwards.
-                return;
-            }
-            while self.pump_one() {}
-            self.is_pumping.store(false, Ordering::SeqCst);
-            self.tell_trouble();
-            if !self.store.lock().has_ready() {
-                break;
-            }
+        if self.is_pumping.swap(true, Ordering::SeqCst) {
+            // Whoever does it looks again afterwards.
+            return;
         }
-        if self.store.lock().has_answer() || units().iter().any(|unit| unit.shared.lock().has_ready()) {
+        let _ = (0..PARTS_AT_ONCE).any(|_| !self.pump_one());
+        self.is_pumping.store(false, Ordering::SeqCst);
+        self.tell_trouble();
+        let (has_ready, has_answer) = {
+            let store = self.store.lock();
+            (store.has_ready(), store.has_answer())
+        };
+        // What others have left meanwhile, or is too much for one call, is the control hart's.
+        if has_ready || has_answer || units().iter().any(|unit| unit.shared.lock().has_ready()) {
             crate::machine::agenda::wake_control();
         }
     }
