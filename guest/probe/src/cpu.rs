@@ -32,6 +32,7 @@ macro_rules! write_csr {
 
 read_csr! {
     sstatus = "0x100", "Status.";
+    satp = "0x180", "Address translation.";
     stopei = "0x15c", "The most urgent message of the interrupt file.";
     instret = "0xc02", "Instructions retired.";
     time = "0xc01", "Time.";
@@ -40,6 +41,7 @@ read_csr! {
 write_csr! {
     set_sstatus = "0x100", "Status.";
     set_sie = "0x104", "Interrupt enables.";
+    set_satp = "0x180", "Address translation.";
     set_stimecmp = "0x14d", "Timer compare.";
     set_siselect = "0x150", "Which register `sireg` is.";
     set_sireg = "0x151", "A register of the interrupt file.";

@@ -39,6 +39,8 @@ mod no_heap;
 #[cfg(target_os = "none")]
 mod probes;
 #[cfg(target_os = "none")]
+mod resume;
+#[cfg(target_os = "none")]
 mod sbi;
 #[cfg(target_os = "none")]
 mod storms;

@@ -11,6 +11,10 @@ pub mod error {
     pub const NOT_SUPPORTED: i64 = -2;
     /// `SBI_ERR_INVALID_PARAM`.
     pub const INVALID_PARAM: i64 = -3;
+    /// `SBI_ERR_DENIED`.
+    pub const DENIED: i64 = -4;
+    /// `SBI_ERR_DENIED_LOCKED`.
+    pub const DENIED_LOCKED: i64 = -14;
     /// `SBI_ERR_INVALID_ADDRESS`.
     pub const INVALID_ADDRESS: i64 = -5;
     /// `SBI_ERR_ALREADY_AVAILABLE`.

@@ -186,6 +186,7 @@ fn look_at_held(vcpu: &mut Vcpu, queue: &mut RunQueue, waiting: &mut Waiting) {
 
 /// A vCPU that is suspended: it wakes up, or what it waits for.
 #[cold]
+#[inline(never)]
 fn look_at_suspended(vcpu: &mut Vcpu, queue: &mut RunQueue, waiting: &mut Waiting) {
     if vcpu.is_called() {
         let now = csr::time::read();

@@ -17,6 +17,8 @@ const A7: usize = 17;
 
 impl Vcpu {
     /// A call about events. Loaded vCPUs only.
+    #[cold]
+    #[inline(never)]
     pub(super) fn event_call(&mut self, call: Call) -> Next {
         let answer = match call {
             Call::Complete => match self.running_event() {
@@ -104,6 +106,7 @@ impl Vcpu {
 
     /// Others have asked to look at the events; `is_injected`: this vCPU's own software event has happened. Loaded vCPUs only.
     #[cold]
+    #[inline(never)]
     pub(super) fn look_at_events(&mut self, is_injected: bool) {
         if is_injected && let Some(event) = self.events.get(EventId::LocalSoftware) {
             event.raise();
@@ -150,6 +153,7 @@ impl Vcpu {
 
     /// A trap while the guest's kernel could not take one: its event, or its end.
     #[cold]
+    #[inline(never)]
     pub(super) fn double_trap(&mut self, cause: u64) -> Next {
         if let Some(event) = self.events.get(EventId::DoubleTrap) {
             event.raise();

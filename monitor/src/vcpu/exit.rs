@@ -95,6 +95,8 @@ fn inject_or_fail(vcpu: &mut Vcpu, scause: u64) -> Next {
 }
 
 /// The guest's kernel handles an exception, if it can take one.
+#[cold]
+#[inline(never)]
 fn inject(vcpu: &mut Vcpu, cause: u64, value: u64) -> Next {
     match world::inject_exception(&mut vcpu.context, cause, value) {
         Ok(()) => Next::Resume,

@@ -30,12 +30,14 @@ impl Environment {
 
     /// The vCPU comes.
     #[cold]
+    #[inline(never)]
     pub fn load(&self) {
         registers::set_environment(self.registers.henvcfg, self.registers.not_delegated);
     }
 
     /// The vCPU goes.
     #[cold]
+    #[inline(never)]
     pub fn unload(&self) {
         registers::clear_environment(self.registers.henvcfg, self.registers.not_delegated);
     }

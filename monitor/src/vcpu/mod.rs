@@ -208,6 +208,8 @@ impl Vcpu {
     }
 
     /// HSM stop. From now on somebody may start it again.
+    #[cold]
+    #[inline(never)]
     pub fn stop(&mut self) {
         self.run_state = RunState::Stopped;
         self.abandon_events();

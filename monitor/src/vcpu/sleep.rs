@@ -13,6 +13,7 @@ use rv::{csr, fields::interrupt};
 
 impl Vcpu {
     /// The guest asks to be suspended, and to go on at `resume`, or behind the call.
+    #[cold]
     pub(super) fn suspend(&mut self, resume: Option<Entry>) -> Next {
         self.shared.change_hsm(Change::AskSuspend);
         self.resume = resume;
@@ -21,6 +22,8 @@ impl Vcpu {
     }
 
     /// The hart's loop takes it out of the queue. `false` if there is something for it already. Loaded vCPUs only.
+    #[cold]
+    #[inline(never)]
     pub fn sleep(&mut self) -> bool {
         self.shared.change_hsm(Change::Sleep);
         self.wake_at = self.timer_deadline();

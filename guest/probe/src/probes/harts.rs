@@ -12,7 +12,8 @@ const STARTED: (i64, u64) = (0, 0);
 pub const STOPPED: (i64, u64) = (0, 1);
 const IPIS: u64 = 3;
 
-fn other_hart(machine: &Machine, hart: u64) -> Result<u64, Failure> {
+/// A hart that is not this one.
+pub fn other_hart(machine: &Machine, hart: u64) -> Result<u64, Failure> {
     (0..machine.harts).find(|other| *other != hart).ok_or(Failure::Skipped("one hart only"))
 }
 
@@ -34,7 +35,8 @@ extern "C" fn echo() -> ! {
     stop()
 }
 
-fn stop() -> ! {
+/// Stops this hart.
+pub fn stop() -> ! {
     sbi::hart_stop();
     crate::console::println!("PROBE hsm FAILED: hart_stop returned");
     sbi::shutdown(true)

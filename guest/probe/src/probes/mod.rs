@@ -2,11 +2,15 @@
 
 mod counters;
 mod devices;
+mod events;
+mod features;
 mod harts;
+mod hostile_calls;
 mod interrupts;
 mod memory;
 mod registers;
 mod sbi_calls;
+mod suspend;
 
 use crate::{attacks, console::println, cpu, entry::SEEN, figures, tree::Machine};
 use core::sync::atomic::Ordering;
@@ -40,6 +44,14 @@ const PROBES: &[(&str, Probe)] = &[
     ("hsm", harts::start_stop),
     ("hsm-errors", harts::start_errors),
     ("suspend", harts::suspend),
+    ("suspend-states", suspend::states),
+    ("suspend-awake", suspend::awake),
+    ("system-suspend", suspend::system),
+    ("features", features::values),
+    ("pointer-masking", features::masking),
+    ("events", events::nested),
+    ("events-remote", events::remote),
+    ("hostile-calls", hostile_calls::all),
     ("rfence", harts::remote_fence),
     ("all-harts", harts::everybody),
     ("fp", registers::floating_point),

@@ -3,9 +3,21 @@
 use super::{Outcome, check, interrupts, skip};
 use crate::{cpu, sbi, sbi::error, tree::Machine};
 
-/// The extensions that a Mirrorball VM offers: BASE, TIME, IPI, RFENCE, HSM, SRST, DBCN, PMU, STA.
-const OFFERED: [u64; 9] =
-    [0x10, 0x5449_4D45, 0x73_5049, 0x5246_4E43, 0x48_534D, 0x5352_5354, 0x4442_434E, 0x50_4D55, 0x53_5441];
+/// The extensions that a Mirrorball VM offers: BASE, TIME, IPI, RFENCE, HSM, SRST, DBCN, PMU, STA, SUSP, FWFT, SSE.
+const OFFERED: [u64; 12] = [
+    0x10,
+    0x5449_4D45,
+    0x73_5049,
+    0x5246_4E43,
+    0x48_534D,
+    0x5352_5354,
+    0x4442_434E,
+    0x50_4D55,
+    0x53_5441,
+    0x5355_5350,
+    0x4657_4654,
+    0x53_5345,
+];
 
 /// Version, identity and the list of extensions.
 pub fn base(machine: &Machine, _: u64) -> Outcome {
