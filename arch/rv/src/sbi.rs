@@ -5,7 +5,7 @@
 #![expect(unsafe_code)]
 
 use core::arch::asm;
-use sbi_spec::{base, hsm, rfnc, spi, srst, time};
+use sbi_spec::{base, fwft, hsm, rfnc, spi, srst, time};
 
 /// Result of an SBI call: error code (0 = success, negative by the SBI specification) and value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -81,6 +81,12 @@ pub fn probe(eid: usize) -> bool {
 /// `start` must be code written for that entry state (translation off, interrupts off), and `opaque` what it expects.
 pub unsafe fn hart_start(hart_id: u64, start: u64, opaque: u64) -> SbiRet {
     call(hsm::EID_HSM, hsm::HART_START, [hart_id, start, opaque, 0, 0])
+}
+
+/// Turns double traps of the executing hart's S-mode and of its guests on (Ssdbltrp). From then on a trap while `sstatus.SDT` is
+/// set ends in the firmware.
+pub fn enable_double_traps() -> SbiRet {
+    call(fwft::EID_FWFT, fwft::SET, [fwft::feature_type::DOUBLE_TRAP as u64, 1, 0, 0, 0])
 }
 
 /// Sends a supervisor software interrupt to one hart.

@@ -2,7 +2,9 @@
 
 use crate::{
     console::println,
-    cpu, layout, sbi, storms,
+    cpu, layout,
+    probes::double_traps,
+    sbi, storms,
     tree::Machine,
     virtio,
     virtio::{Device, NEXT, Queue, TABLE, WRITE, register},
@@ -51,6 +53,8 @@ const OTHERS: &[(&str, Other)] = &[
     }),
     ("trap-loop-outside", |machine| cpu::trap_at(machine.ram_start + machine.ram_bytes)),
     ("trap-loop-device", |_| cpu::trap_at(0x1000_0000)),
+    ("double-trap-seen", |_| double_traps::unheard(false)),
+    ("double-trap-unseen", |_| double_traps::unheard(true)),
     ("trap-loop-inside", |_| cpu::trap_on_itself()),
     ("fence-storm", storms::fences),
     ("remap-storm", storms::remaps),

@@ -32,6 +32,7 @@ macro_rules! write_csr {
 
 read_csr! {
     sstatus = "0x100", "Status.";
+    sepc = "0x141", "Where a trap came from.";
     satp = "0x180", "Address translation.";
     stopei = "0x15c", "The most urgent message of the interrupt file.";
     instret = "0xc02", "Instructions retired.";
@@ -41,6 +42,7 @@ read_csr! {
 write_csr! {
     set_sstatus = "0x100", "Status.";
     set_sie = "0x104", "Interrupt enables.";
+    set_sepc = "0x141", "Where a trap goes back to.";
     set_satp = "0x180", "Address translation.";
     set_stimecmp = "0x14d", "Timer compare.";
     set_siselect = "0x150", "Which register `sireg` is.";

@@ -58,6 +58,31 @@ probe_forgetful:
     addi sp, sp, 112
     ret
 
+    # probe_trap_in_trap(kind): traps, and traps again in the handler, by an illegal instruction (0) or a breakpoint (1).
+    .globl probe_trap_in_trap
+    .option push
+    .option norvc
+probe_trap_in_trap:
+    csrr t1, stvec
+    lla t0, 3f
+    csrw stvec, t0
+    beqz a0, 1f
+    ebreak
+    j 2f
+1:  csrr t2, 0x300
+2:  csrw stvec, t1
+    ret
+    .balign 4
+3:  beqz a0, 4f
+    ebreak
+    j 5f
+4:  csrr t2, 0x300
+5:  csrr t0, sepc
+    addi t0, t0, 4
+    csrw sepc, t0
+    sret
+    .option pop
+
     # The entry of all software events: a6 = hart, a7 = its handler.
     .globl probe_event
     .balign 4
@@ -94,12 +119,19 @@ pub struct Pair(pub u64, pub u64);
 unsafe extern "C" {
     fn probe_forgetful(extension: u64, function: u64, kind: u64) -> Pair;
     fn probe_event();
+    fn probe_trap_in_trap(kind: u64);
 }
 
 /// Calls a function of the SBI that comes back by an entry. ([`RESUMED`], hart id) if it does, else (error, value).
 pub fn forgetful(extension: u64, function: u64, kind: u64) -> Pair {
     // SAFETY: it keeps the C calling convention whichever way it comes back.
     unsafe { probe_forgetful(extension, function, kind) }
+}
+
+/// Traps in a trap handler: by an instruction that does not exist, or by a breakpoint. Whoever handles the inner trap skips it.
+pub fn trap_in_trap(by_breakpoint: bool) {
+    // SAFETY: it keeps the C calling convention, and the trap vector.
+    unsafe { probe_trap_in_trap(u64::from(by_breakpoint)) };
 }
 
 /// Where handlers of software events begin.

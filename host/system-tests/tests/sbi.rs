@@ -1,7 +1,7 @@
 //! The SBI as guests see it: suspended vCPUs, firmware features, software events, and wrong arguments for all of them.
 
-use config::MachineInterrupts;
-use control::VmSpec;
+use config::{Firmware, MachineInterrupts};
+use control::{StopReason, VmSpec};
 use lab::rig::{Rig, Running};
 use system_tests::{assert_all_returned, assert_passed, checksum, ok, probe};
 
@@ -61,4 +61,25 @@ fn wrong_arguments_are_errors_of_that_guest() {
     passes(&machine, &probe("hostile", 3, "probe=hostile-calls"));
     let ended = ok(machine.end_of(&neighbour.name));
     assert!(ended.console.contains(&checksum(4)), "the neighbour was disturbed:\n{}", ended.console);
+}
+
+/// A trap that the guest's kernel cannot take is an event for it, or its end. The firmware hands it on to the monitor.
+#[test]
+fn double_traps_are_an_event_or_the_end() {
+    let rig = rig("doubled", 2).hardware(|hardware| {
+        hardware.cpu = "rva23s64,ssdbltrp=on".into();
+        hardware.firmware = Firmware::Faults;
+    });
+    let machine = ok(rig.boot());
+    for vcpus in [1, 3] {
+        let console = passes(&machine, &probe(&format!("heard-{vcpus}"), vcpus, "probe=double-traps,features,events"));
+        assert!(console.contains("PROBE double-traps ok"), "{console}");
+    }
+    for attack in ["double-trap-seen", "double-trap-unseen"] {
+        let ended = ok(machine.run(&probe(attack, 1, &format!("attack={attack}"))));
+        let reason = ended.summary.reason;
+        let is_told = matches!(&reason, Some(StopReason::GuestFault { reason, .. }) if reason.contains("double trap"));
+        assert!(is_told, "{attack}: {reason:?}:\n{}", ended.console);
+    }
+    passes(&machine, &probe("afterwards", 2, ""));
 }

@@ -3,7 +3,7 @@
 use crate::machine::{self, Capabilities, VectorLength, direct};
 use ::vcpu::fwft::Support;
 use machine_tree::{Extension, MachineDescription};
-use rv::{csr, fields::henvcfg, fp, guarded, world::HartFeatures};
+use rv::{csr, fields::henvcfg, fp, guarded, sbi, world::HartFeatures};
 use rv_pte::Mode;
 
 /// Finds out what all harts have in common and publishes it.
@@ -39,11 +39,16 @@ pub fn adopt(description: &MachineDescription) {
         timebase_hz: description.timebase_hz,
         guests: Support {
             does_misaligned: has(Extension::Zicclsm),
-            double_trap: has(Extension::Ssdbltrp) && keeps_environment(henvcfg::DTE),
+            double_trap: has(Extension::Ssdbltrp) && has_double_traps(),
             masks_7: has(Extension::Ssnpm) && keeps_environment(henvcfg::PMM_7),
             masks_16: has(Extension::Ssnpm) && keeps_environment(henvcfg::PMM_16),
         },
     });
+}
+
+/// Does the firmware let guests have double traps, which it hands on to the monitor? If it knows of them at all, it can be asked to.
+fn has_double_traps() -> bool {
+    sbi::enable_double_traps().is_ok() && keeps_environment(henvcfg::DTE)
 }
 
 /// Can `henvcfg` hold these bits? They need the harts' ability, and the firmware's consent.

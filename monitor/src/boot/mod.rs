@@ -174,6 +174,9 @@ extern "C" fn hart_main() -> ! {
 fn init_hart(hart: &Hart) {
     // UNSAFETY and SAFETY: the trap vector is installed; the features are those that every hart of the machine has.
     unsafe { world::init_hart(machine::capabilities().features) };
+    if machine::capabilities().guests.double_trap && !sbi::enable_double_traps().is_ok() {
+        log::warn!("hart {}: the firmware refuses double traps here: guests do without them", hart.hart_id);
+    }
     machine::irq::init_hart(hart.cpu);
     log::debug!("hart {} online, time {}", hart.hart_id, csr::time::read());
 }

@@ -307,7 +307,6 @@ fn guest_extensions(has_imsic: bool) -> Vec<&'static str> {
         E::Sscofpmf,
         E::Ssccfg,
         E::Sscsrind,
-        E::Ssdbltrp,
         E::Ssnpm,
         E::Sspm,
         E::Supm,
@@ -319,6 +318,7 @@ fn guest_extensions(has_imsic: bool) -> Vec<&'static str> {
             && !name.starts_with("sm")
             && !name.starts_with("sh")
             && (*extension != E::Ssaia || has_imsic)
+            && (*extension != E::Ssdbltrp || machine::capabilities().guests.double_trap)
     };
     machine::description().common_extensions().iter().filter(is_lent).map(E::name).collect()
 }

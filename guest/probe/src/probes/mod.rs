@@ -2,6 +2,7 @@
 
 mod counters;
 mod devices;
+pub mod double_traps;
 mod events;
 mod features;
 mod harts;
@@ -51,6 +52,7 @@ const PROBES: &[(&str, Probe)] = &[
     ("pointer-masking", features::masking),
     ("events", events::nested),
     ("events-remote", events::remote),
+    ("double-traps", double_traps::event),
     ("hostile-calls", hostile_calls::all),
     ("rfence", harts::remote_fence),
     ("all-harts", harts::everybody),

@@ -2,7 +2,7 @@
 
 use rv_frame::CallerSaved;
 
-use super::csr::{self, MCAUSE, MEPC, MIP, MTVAL};
+use super::csr::{self, HSTATUS, HTINST, HTVAL, MCAUSE, MEPC, MIP, MSTATUS, MTVAL, MTVAL2, SCAUSE, SEPC, STVAL, STVEC};
 use super::{doorbell, injection, sbi, timer};
 
 /// The registers that a Rust function may change, and where the program goes on. The trap vector writes it.
@@ -17,6 +17,7 @@ pub struct Frame {
 }
 
 const CALL_FROM_SUPERVISOR: u64 = 9;
+const DOUBLE_TRAP: u64 = 16;
 const INTERRUPT: u64 = 1 << 63;
 const TIMER: u64 = 7;
 const SOFTWARE: u64 = 3;
@@ -29,6 +30,7 @@ pub extern "C" fn machine_trap(frame: &mut Frame) {
             frame.pc += 4;
             sbi::call(frame);
         }
+        DOUBLE_TRAP if csr::read::<MSTATUS>() & status::MPV != 0 => hand_on_double_trap(frame),
         cause if cause & INTERRUPT != 0 => attend(csr::this_hart()),
         cause => panic!("trap {cause} at {:#x}, value {:#x}", frame.pc, csr::read::<MTVAL>()),
     }
@@ -52,4 +54,40 @@ pub fn attend(hart: usize) {
     if pending & 1 << TIMER != 0 {
         timer::expired(hart);
     }
+}
+
+/// Bits of `mstatus`.
+mod status {
+    pub const SIE: u64 = 1 << 1;
+    pub const SPIE: u64 = 1 << 5;
+    pub const SPP: u64 = 1 << 8;
+    pub const MPP: u64 = 3 << 11;
+    pub const MPP_SUPERVISOR: u64 = 1 << 11;
+    pub const SDT: u64 = 1 << 24;
+    pub const MPV: u64 = 1 << 39;
+}
+
+/// Bits of `hstatus`.
+mod hypervisor_status {
+    pub const GVA: u64 = 1 << 6;
+    pub const SPV: u64 = 1 << 7;
+    pub const SPVP: u64 = 1 << 8;
+}
+
+/// A double trap of a guest is its hypervisor's business: that takes the trap as if the hart had delivered it there.
+fn hand_on_double_trap(frame: &mut Frame) {
+    let old = csr::read::<MSTATUS>();
+    let was_supervisor = old & status::MPP != 0;
+    csr::clear::<HSTATUS>(hypervisor_status::GVA | hypervisor_status::SPVP);
+    csr::set::<HSTATUS>(hypervisor_status::SPV | if was_supervisor { hypervisor_status::SPVP } else { 0 });
+    csr::write::<SCAUSE>(DOUBLE_TRAP);
+    csr::write::<SEPC>(frame.pc);
+    csr::write::<STVAL>(csr::read::<MTVAL>());
+    csr::write::<HTVAL>(csr::read::<MTVAL2>());
+    csr::write::<HTINST>(0);
+    let spp = if was_supervisor { status::SPP } else { 0 };
+    let spie = if old & status::SIE != 0 { status::SPIE } else { 0 };
+    csr::clear::<MSTATUS>(status::SPP | status::SPIE | status::SIE | status::MPP | status::MPV);
+    csr::set::<MSTATUS>(spp | spie | status::MPP_SUPERVISOR | status::SDT);
+    frame.pc = csr::read::<STVEC>() & !3;
 }

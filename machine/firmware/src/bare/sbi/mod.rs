@@ -3,6 +3,7 @@
 
 pub mod console;
 pub mod fence;
+pub mod fwft;
 pub mod hsm;
 pub mod ipi;
 pub mod own;
@@ -44,7 +45,9 @@ pub fn call(frame: &mut Frame) {
     let [a0, a1, a2, a3, a4, a5, function, extension] = frame.saved.arguments;
     let answer = if extension == faults::sbi::EID {
         own::call(function, [a0, a1, a2])
-    } else if extension == BASE && function == PROBE_EXTENSION && a0 == faults::sbi::EID {
+    } else if extension == fwft::EID {
+        fwft::call(function, [a0, a1, a2])
+    } else if extension == BASE && function == PROBE_EXTENSION && [faults::sbi::EID, fwft::EID].contains(&a0) {
         rustsbi::SbiRet::success(1)
     } else {
         let arguments = [a0, a1, a2, a3, a4, a5].map(|argument| argument as usize);
