@@ -1,13 +1,15 @@
 //! `./x`: every chore of this tree in one place: set up a machine, build, check, test, make guest images.
 //!
 //! It keeps little logic of its own: guest artifacts are made by crate `image`; here are the order of steps, the checks
-//! that the compiler cannot do (floors, unsafe code), and the flat monitor binary. Nothing asks questions or reads standard
-//! input.
+//! that the compiler cannot do (floors, unsafe code), and the flat monitor binary. Only two things ask a question, on a terminal:
+//! what would install or download on the way to something else, and cleaning the cache. `--yes` answers both.
 #![forbid(unsafe_code)]
 
 mod build;
 mod check;
+mod clean;
 mod flatten;
+mod prepare;
 mod setup;
 mod stamp;
 mod test;
@@ -52,9 +54,12 @@ enum Chore {
         #[arg(long)]
         loads: bool,
     },
-    /// Build and run the host command
+    /// Build and run the host command, with what its machine or experiment needs; asks before it installs or downloads anything
     #[command(disable_help_flag = true)]
     Mirrorball {
+        /// Install and download what is missing without a question; also among the arguments
+        #[arg(long)]
+        yes: bool,
         /// Handed to `mirrorball` as they are
         #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
         arguments: Vec<String>,
@@ -68,11 +73,14 @@ enum Chore {
         #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
         options: Vec<String>,
     },
-    /// Remove cached artifacts and downloads
+    /// Remove guests and downloads from the cache; results of the lab and files of yours stay. Says what goes, and asks
     CleanCache {
         /// Keep what the present recipes made
         #[arg(long)]
         old: bool,
+        /// Do not ask
+        #[arg(long)]
+        yes: bool,
     },
 }
 
@@ -100,12 +108,13 @@ fn run(chore: Chore) -> Result<ExitCode> {
                 print_loads(&guests.kernel)?;
             }
         }
-        Chore::Mirrorball { arguments } => {
-            prepare(&tree, &arguments)?;
+        Chore::Mirrorball { yes, mut arguments } => {
+            let yes = prepare::take_yes(&mut arguments) || yes;
+            prepare::prepare(&tree, &arguments, yes)?;
             return mirrorball(&tree, &arguments);
         }
         Chore::Demo { machine, options } => return demo(&tree, &machine, &options),
-        Chore::CleanCache { old } => clean_cache(old)?,
+        Chore::CleanCache { old, yes } => clean::cache(old, yes)?,
     }
     Ok(ExitCode::SUCCESS)
 }
@@ -181,20 +190,6 @@ fn show(programs: &[build::Flat]) {
     }
 }
 
-/// What a command of `mirrorball` needs beyond itself: a machine boots the monitor, an experiment the guests as well.
-fn prepare(tree: &Tree, arguments: &[String]) -> Result<()> {
-    let command = arguments.iter().find(|argument| !argument.starts_with('-')).map(String::as_str);
-    let is_question = arguments.iter().any(|argument| ["list", "--help", "-h"].contains(&argument.as_str()));
-    match command {
-        Some("run" | "demo") if !is_question => build::machine_programs(tree).map(drop),
-        Some("bench") if !is_question => {
-            build_images(tree)?;
-            build::machine_programs(tree).map(drop)
-        }
-        _ => Ok(()),
-    }
-}
-
 /// The host command gets standard input and the terminal, and its exit status is ours.
 fn mirrorball(tree: &Tree, arguments: &[String]) -> Result<ExitCode> {
     image::command::run_shown(tree.cargo().args(["build", "-q", "-p", "cli", "--bin", "mirrorball"]))?;
@@ -205,13 +200,4 @@ fn mirrorball(tree: &Tree, arguments: &[String]) -> Result<ExitCode> {
     let status = Command::new(&binary).args(arguments).env("MIRRORBALL_MONITOR", monitor).status();
     let status = status.with_context(|| format!("cannot run {}", binary.display()))?;
     Ok(ExitCode::from(status.code().and_then(|code| u8::try_from(code).ok()).unwrap_or(1)))
-}
-
-fn clean_cache(old: bool) -> Result<()> {
-    let cache = Cache::open()?;
-    if old {
-        let own = [Kernel::recipe(), UBoot::recipe(), RootImage::recipe(), KvmHost::recipe(), NfsDisk::recipe()];
-        return own.iter().chain(&LoadParts::recipes()).try_for_each(|key| cache.remove_older(key));
-    }
-    std::fs::remove_dir_all(cache.root()).with_context(|| format!("cannot remove {}", cache.root().display()))
 }

@@ -35,12 +35,25 @@ const TOOLS: [(&str, &str); 7] = [
 /// Something is missing and cannot be installed; the message says what to do.
 pub fn machine(_tree: &Tree) -> Result<()> {
     rust_target()?;
-    let missing = missing_packages();
+    install_missing(missing_packages)
+}
+
+/// Installs what running a machine needs: no tools that make guests.
+///
+/// # Errors
+/// As [`machine`].
+pub fn emulator() -> Result<()> {
+    rust_target()?;
+    install_missing(missing_emulator)
+}
+
+fn install_missing(missing_now: impl Fn() -> Vec<&'static str>) -> Result<()> {
+    let missing = missing_now();
     if missing.is_empty() {
         return Ok(());
     }
     install(&missing)?;
-    let still = missing_packages();
+    let still = missing_now();
     ensure!(still.is_empty(), "installed, and still missing or too old: {}", still.join(", "));
     Ok(())
 }
@@ -51,6 +64,14 @@ pub fn machine(_tree: &Tree) -> Result<()> {
 /// The toolchain has no such target and there is no rustup to add it.
 pub fn rust_target() -> Result<()> {
     [BARE_TARGET, GUEST_TARGET].into_iter().try_for_each(add_rust_target)
+}
+
+/// Whether the Rust toolchain has both targets.
+///
+/// # Errors
+/// There is no Rust compiler.
+pub fn has_rust_targets() -> Result<bool> {
+    Ok(has_rust_target(BARE_TARGET)? && has_rust_target(GUEST_TARGET)?)
 }
 
 fn add_rust_target(target: &str) -> Result<()> {
@@ -74,8 +95,8 @@ fn has_rust_target(target: &str) -> Result<bool> {
     Ok(entries.into_iter().any(|entry| entry.file_name().to_string_lossy().starts_with("libcore-")))
 }
 
-/// The packages that this machine lacks, or has in a version too old.
-fn missing_packages() -> Vec<&'static str> {
+/// The packages with emulator and firmware, if this machine lacks them, or has them in a version too old.
+pub fn missing_emulator() -> Vec<&'static str> {
     let mut missing = Vec::new();
     if qemu_version().is_none_or(|major| major < OLDEST_QEMU) {
         missing.push("qemu-system-riscv");
@@ -83,6 +104,12 @@ fn missing_packages() -> Vec<&'static str> {
     if !missing.is_empty() || !has_firmware() {
         missing.push("opensbi");
     }
+    missing
+}
+
+/// All packages that this machine lacks, or has in a version too old.
+pub fn missing_packages() -> Vec<&'static str> {
+    let mut missing = missing_emulator();
     missing.extend(TOOLS.iter().filter(|(program, _)| find_program(program).is_none()).map(|(_, package)| package));
     missing.dedup();
     // Only root can make files of root without it.

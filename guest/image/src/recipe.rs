@@ -53,7 +53,7 @@ impl RecipeKey {
     }
 
     /// Whether a folder's name is that of some recipe of this kind, this one or an older one.
-    pub(crate) fn is_sibling(&self, folder: &str) -> bool {
+    pub fn is_sibling(&self, folder: &str) -> bool {
         let hash = folder.strip_prefix(self.kind).and_then(|rest| rest.strip_prefix('-'));
         hash.is_some_and(|hash| hash.len() == 16 && hash.bytes().all(|byte| byte.is_ascii_hexdigit()))
     }

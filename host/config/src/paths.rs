@@ -71,7 +71,8 @@ impl Loader {
     ) -> Option<(u64, Vec<u8>)> {
         let complain = |message: String| {
             let in_cache = self.cache.as_ref().is_some_and(|cache| path.starts_with(cache));
-            let help = in_cache.then(|| "files in the cache are made by `./x image`".to_owned());
+            let help = in_cache
+                .then(|| "files in the cache are made by `./x image`, in the source tree of Mirrorball".to_owned());
             section.error(place, key, message, help);
         };
         let opened = fs::File::open(path).and_then(|file| Ok((file.metadata()?, file)));

@@ -18,7 +18,7 @@ pub enum LabError {
         name: String,
     },
     /// A program or guest has not been made yet.
-    #[error("{path} is not there: run `{maker}`")]
+    #[error("{path} is not there: run `{maker}` in the source tree of Mirrorball")]
     Missing {
         /// What is missing.
         path: PathBuf,

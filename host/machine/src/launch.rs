@@ -93,10 +93,12 @@ pub enum LaunchError {
     #[error(transparent)]
     Bundle(#[from] BundleError),
     /// Nobody named the monitor's image.
-    #[error("no monitor image is found: run `./x build` in the source tree, or name one with --monitor")]
+    #[error("no monitor image is found: run `./x build` in the source tree of Mirrorball, or name one with --monitor")]
     NoMonitor,
     /// The monitor's image is not there.
-    #[error("there is no monitor image {path}: run `./x build`")]
+    #[error(
+        "there is no monitor image {path}: run `./x build` in the source tree of Mirrorball, or name one with --monitor"
+    )]
     MissingMonitor {
         /// Where it was looked for.
         path: PathBuf,
@@ -108,7 +110,9 @@ pub enum LaunchError {
         path: PathBuf,
     },
     /// The fault firmware is not there.
-    #[error("the fault firmware firmware.bin is not built: run `./x build`, or leave out firmware = \"faults\"")]
+    #[error(
+        "the fault firmware firmware.bin is not built: run `./x build` in the source tree of Mirrorball, or leave out firmware = \"faults\""
+    )]
     NoFirmware,
     /// The machine model cannot be had.
     #[error(transparent)]

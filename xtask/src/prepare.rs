@@ -1,0 +1,233 @@
+//! What a command of `mirrorball` needs beyond itself: found out first, told with its price, and made once its user agrees.
+//!
+//! A machine boots the monitor on an emulator; its file may name guests of the cache; an experiment boots workload guests as well.
+//! What is only compiled needs no question. What is installed or downloaded does, unless `--yes` or `CI=true` answers it.
+
+use std::io::{IsTerminal, Write};
+use std::path::Path;
+
+use anyhow::{Result, bail, ensure};
+use image::{Cache, Kernel, KvmHost, LoadParts, NfsDisk, RecipeKey, RootImage, UBoot};
+
+use crate::tree::Tree;
+use crate::{build, build_images, build_small_loads, setup};
+
+/// Artifacts that `./x image` makes, as paths in the cache begin.
+const IMAGES: [&str; 3] = ["kernel", "root", "u-boot"];
+/// Experiments that boot nothing but probes and the images.
+const WITHOUT_LOADS: [&str; 2] = ["machine", "pagecost"];
+
+/// What a command needs.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Needs {
+    /// The emulator, and programs for the bare machine.
+    pub machine: bool,
+    /// The guests.
+    pub images: bool,
+    /// The lab's workload guests.
+    pub loads: bool,
+}
+
+/// Something that is missing, with its price.
+struct Missing {
+    what: String,
+    price: String,
+    /// Whether it comes from elsewhere, so that its user is asked first.
+    is_fetched: bool,
+}
+
+/// `--yes` belongs to `./x`, wherever it stands before the words of a guest's command; whether it was there.
+pub fn take_yes(arguments: &mut Vec<String>) -> bool {
+    let end = arguments.iter().position(|word| word == "--").unwrap_or(arguments.len());
+    let at = arguments.iter().take(end).position(|word| word == "--yes");
+    at.map(|at| arguments.remove(at)).is_some()
+}
+
+/// Makes what these arguments of `mirrorball` need, if their user agrees.
+///
+/// # Errors
+/// Something is missing and may not be fetched, or cannot be made; the message says what to do.
+pub fn prepare(tree: &Tree, arguments: &[String], yes: bool) -> Result<()> {
+    let needs = needs_of(arguments);
+    if !needs.machine {
+        return Ok(());
+    }
+    let missing = missing_for(tree, needs)?;
+    agree(&missing, yes || std::env::var("CI").is_ok_and(|value| value == "true"))?;
+    if needs.images {
+        let guests = build_images(tree)?;
+        if needs.loads {
+            build_small_loads(&guests.kernel)?;
+            LoadParts::get_or_build(&Cache::open()?, &guests.kernel)?;
+        }
+    } else {
+        setup::emulator()?;
+    }
+    build::machine_programs(tree).map(drop)
+}
+
+/// What these arguments need; nothing if they only ask a question.
+fn needs_of(arguments: &[String]) -> Needs {
+    let own = || arguments.iter().map(String::as_str).take_while(|word| *word != "--");
+    if own().any(|word| ["--help", "-h"].contains(&word)) {
+        return Needs::default();
+    }
+    let mut words = own().filter(|word| !word.starts_with('-'));
+    let machine_file =
+        || own().find(|word| word.ends_with(".toml")).map_or_else(Needs::default, |file| in_file(file, 0));
+    match words.next() {
+        Some("run" | "demo") => Needs { machine: true, ..machine_file() },
+        Some("create") => {
+            let guests = machine_file();
+            Needs { machine: guests.images, ..guests }
+        }
+        Some("bench") => match words.next() {
+            None | Some("list" | "report") => Needs::default(),
+            Some(name) => {
+                let is_part = own().any(|word| word == "--only" || word.starts_with("--only="));
+                Needs { machine: true, images: true, loads: !is_part && !WITHOUT_LOADS.contains(&name) }
+            }
+        },
+        _ => Needs::default(),
+    }
+}
+
+/// The guests that a machine file names, or the VM files in it. A file that cannot be read is for `mirrorball` to complain about.
+fn in_file(file: impl AsRef<Path>, depth: u32) -> Needs {
+    let file = file.as_ref();
+    let text = std::fs::read_to_string(file).unwrap_or_default();
+    let code = text.lines().map(|line| line.split('#').next().unwrap_or_default());
+    let strings = code.flat_map(|line| line.split('"').skip(1).step_by(2).map(str::to_owned).collect::<Vec<_>>());
+    let mut needs = Needs::default();
+    for string in strings {
+        if let Some(cached) = string.strip_prefix("cache:") {
+            let part = cached.split('/').next().unwrap_or_default();
+            needs.images |= IMAGES.contains(&part);
+            needs.loads |= part.starts_with("loads-") || part == "kvm-host";
+        } else if string.ends_with(".toml") && depth == 0 {
+            let inside = in_file(file.parent().unwrap_or(Path::new("")).join(&string), depth + 1);
+            needs.images |= inside.images;
+            needs.loads |= inside.loads;
+        }
+    }
+    needs.images |= needs.loads;
+    needs
+}
+
+/// What of it is not there. The prices were measured on two cores, on 2026-11-23.
+fn missing_for(tree: &Tree, needs: Needs) -> Result<Vec<Missing>> {
+    let mut missing = Vec::new();
+    let mut lacks = |what: &str, price: &str, is_fetched| {
+        missing.push(Missing { what: what.to_owned(), price: price.to_owned(), is_fetched });
+    };
+    let packages = if needs.images { setup::missing_packages() } else { setup::missing_emulator() };
+    if !packages.is_empty() {
+        let what = format!("packages on this machine: {}", packages.join(", "));
+        lacks(&what, "half a minute, up to 60 MiB", true);
+    }
+    if !setup::has_rust_targets()? {
+        lacks("Rust's libraries for the bare machine", "seconds, 0.2 GiB, by rustup", true);
+    }
+    if !build::monitor_place(tree)?.exists() {
+        lacks("the monitor, probes and plugins, built from this tree", "2 minutes, 0.6 GiB in target/", false);
+    }
+    let cache = Cache::default_root()?;
+    let is_there = |key: RecipeKey| {
+        // A folder where the cache has a link is its user's own.
+        let link = cache.join(key.kind());
+        cache.join(key.to_string()).is_dir() || (link.is_dir() && !link.is_symlink())
+    };
+    if needs.images && ![Kernel::recipe(), UBoot::recipe(), RootImage::recipe()].into_iter().all(is_there) {
+        lacks("the Debian guests", "3 minutes, 0.7 GiB in the cache", true);
+    }
+    let loads = LoadParts::recipes().into_iter().chain([KvmHost::recipe(), NfsDisk::recipe()]);
+    if needs.loads && !loads.into_iter().all(is_there) {
+        lacks("the lab's workload guests", "10 minutes and more, about 1 GiB in the cache", true);
+    }
+    Ok(missing)
+}
+
+/// Says what is missing; asks whether to get it where something has to be fetched.
+fn agree(missing: &[Missing], yes: bool) -> Result<()> {
+    if missing.is_empty() {
+        return Ok(());
+    }
+    eprintln!("x: this needs, and makes now:");
+    for one in missing {
+        eprintln!("  {} ({})", one.what, one.price);
+    }
+    if yes || missing.iter().all(|one| !one.is_fetched) {
+        return Ok(());
+    }
+    if !std::io::stdin().is_terminal() || !std::io::stderr().is_terminal() {
+        bail!(
+            "nothing is installed or downloaded without a yes, and there is no terminal to ask on: say --yes (or CI=true), or run \
+             `./x setup` and `./x image` first (`./x image --loads` for experiments)"
+        );
+    }
+    eprint!("Go on? [y/N] ");
+    std::io::stderr().flush()?;
+    let mut answer = String::new();
+    std::io::stdin().read_line(&mut answer)?;
+    ensure!(["y", "yes"].contains(&answer.trim().to_lowercase().as_str()), "nothing was installed");
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn words(text: &str) -> Vec<String> {
+        text.split_whitespace().map(str::to_owned).collect()
+    }
+
+    #[test]
+    fn yes_is_not_taken_from_a_guests_command() {
+        let mut arguments = words("run --yes m.toml");
+        assert!(take_yes(&mut arguments));
+        assert_eq!(arguments, words("run m.toml"));
+        let mut arguments = words("exec vm -- apt --yes");
+        assert!(!take_yes(&mut arguments));
+        assert_eq!(arguments.len(), 5);
+    }
+
+    #[test]
+    fn each_command_needs_what_it_boots() {
+        let dir = tempfile::tempdir().unwrap();
+        let file = |name: &str, text: &str| {
+            let path = dir.path().join(name);
+            std::fs::write(&path, text).unwrap();
+            path.display().to_string()
+        };
+        let machine = Needs { machine: true, ..Needs::default() };
+        let guests = Needs { images: true, ..machine };
+        let own = file("own.toml", "kernel = \"Image\" # not \"cache:kernel/Image\"\n");
+        assert_eq!(needs_of(&words(&format!("run --detach {own}"))), machine);
+        let debian = file("debian.toml", "kernel = \"cache:kernel/Image\"\n");
+        assert_eq!(needs_of(&words(&format!("run {debian}"))), guests);
+        assert_eq!(needs_of(&words(&format!("create {debian}"))), guests);
+        assert_eq!(needs_of(&words(&format!("create {own}"))), Needs::default());
+        let around = file("around.toml", "[[vm]]\nfile = \"debian.toml\"\n");
+        assert_eq!(needs_of(&words(&format!("run {around}"))), guests);
+        let load = file("load.toml", "initrd = \"cache:loads-base/base.cpio\"\n");
+        assert_eq!(needs_of(&words(&format!("run {load}"))), Needs { loads: true, ..guests });
+        assert_eq!(needs_of(&words("bench overhead --quick")), Needs { loads: true, ..guests });
+        assert_eq!(needs_of(&words("bench machine")), guests);
+        assert_eq!(needs_of(&words("bench exits --only one-hart")), guests);
+        for question in ["bench list", "bench report --write", "run --help", "ls", "exec vm -- run x.toml", ""] {
+            assert_eq!(needs_of(&words(question)), Needs::default(), "{question}");
+        }
+    }
+
+    #[test]
+    fn nothing_is_fetched_without_a_yes() {
+        let one = |is_fetched| [Missing { what: "it".into(), price: "much".into(), is_fetched }];
+        assert!(agree(&[], false).is_ok());
+        assert!(agree(&one(false), false).is_ok());
+        assert!(agree(&one(true), true).is_ok());
+        if !std::io::stdin().is_terminal() {
+            let refusal = agree(&one(true), false).unwrap_err().to_string();
+            assert!(refusal.contains("--yes") && refusal.contains("`./x setup`"), "{refusal}");
+        }
+    }
+}
