@@ -4,8 +4,10 @@
 //! counts as missing), and installing packages on this machine from a suite that its own sources may not name.
 
 mod lists;
+#[cfg(test)]
+mod tests;
 
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -24,9 +26,29 @@ pub struct PrivateApt {
     codename: String,
     /// The release's names on the mirror, and the one whose lists are in use.
     names: Vec<Lists>,
-    in_use: RefCell<Lists>,
+    in_use: RefCell<InUse>,
+    /// The lists of the machine's own apt, for packages that are installed on it.
+    machine: Option<MachineLists>,
+    /// Whether lists were fetched since this was made: once is enough for a package that has gone missing.
+    is_new: Cell<bool>,
     /// More lines of its sources.
     more: String,
+    options: Vec<String>,
+}
+
+/// Whose lists are in use.
+#[derive(Clone)]
+enum InUse {
+    /// Our own.
+    Private(Lists),
+    /// Those that the machine's own apt has, which are only read.
+    Machine,
+}
+
+/// Where the machine's own apt has its lists.
+struct MachineLists {
+    files: PathBuf,
+    /// How apt is told; empty for the machine's own configuration.
     options: Vec<String>,
 }
 
@@ -51,17 +73,25 @@ impl PrivateApt {
     /// # Errors
     /// Its folders cannot be made.
     pub fn for_this_machine(dir: &Path, mirror: &Mirror, codename: &str, suites: &[&str]) -> Result<Self> {
-        Self::with_suites(dir, mirror, codename, suites, String::new())
+        let mut apt = Self::with_suites(dir, mirror, codename, suites, String::new())?;
+        apt.machine = Some(MachineLists { files: "/var/lib/apt/lists".into(), options: Vec::new() });
+        Ok(apt)
     }
 
     fn with_suites(dir: &Path, mirror: &Mirror, codename: &str, suites: &[&str], more: String) -> Result<Self> {
         let archives = dir.join("cache/archives");
         make(&archives.join("partial"))?;
         let names = Lists::of(dir, codename, suites);
-        let in_use = RefCell::new(names.first().context("a release has a name")?.clone());
-        let (mirror, codename) = (mirror.clone(), codename.to_owned());
-        let mut apt = Self { mirror, codename, names, in_use, more, options: Vec::new() };
-        apt.option("Dir::Etc::SourceList", "/dev/null");
+        let mut apt = Self {
+            mirror: mirror.clone(),
+            codename: codename.to_owned(),
+            in_use: RefCell::new(InUse::Private(names.first().context("a release has a name")?.clone())),
+            names,
+            machine: None,
+            is_new: Cell::new(false),
+            more,
+            options: Vec::new(),
+        };
         apt.option("Dir::Cache", dir.join("cache").display());
         apt.option("Dir::Cache::archives", archives.display());
         // Translations are not needed.
@@ -80,36 +110,57 @@ impl PrivateApt {
     }
 
     fn command(&self, program: &str) -> Result<Command> {
-        self.command_with(program, &self.in_use.borrow())
+        match (&*self.in_use.borrow(), &self.machine) {
+            (InUse::Private(lists), _) => self.command_with(program, lists),
+            (InUse::Machine, machine) => {
+                let options = machine.iter().flat_map(|machine| &machine.options);
+                let mut command = self.bare_command(program)?;
+                command.args(options);
+                Ok(command)
+            }
+        }
     }
 
     fn command_with(&self, program: &str, lists: &Lists) -> Result<Command> {
-        let mut command = tool(program)?;
+        let mut command = self.bare_command(program)?;
+        command.args(["-o", "Dir::Etc::SourceList=/dev/null"]);
         command.args(["-o", &format!("Dir::Etc::SourceParts={}", lists.dir.join("sources").display())]);
         command.args(["-o", &format!("Dir::State::Lists={}", lists.files().display())]);
+        Ok(command)
+    }
+
+    fn bare_command(&self, program: &str) -> Result<Command> {
+        let mut command = tool(program)?;
         command.args(&self.options).env("DEBIAN_FRONTEND", "noninteractive").env("LC_ALL", "C.UTF-8");
         Ok(command)
     }
 
-    /// Sees to it that there are lists of packages: those that are young as they are, else new ones, else older ones.
+    /// Sees to it that there are lists of packages: those that are young as they are, else new ones, else older ones, else those
+    /// of the machine's own apt where packages are installed on it.
     ///
     /// # Errors
     /// There are none, and they cannot be fetched: no network, or the mirror's lists do not verify.
     pub fn update(&self) -> Result<()> {
-        self.update_lists(Fetch::IfOld)
+        self.update_lists(Fetch::IfOld).map(drop)
     }
 
-    fn update_lists(&self, when: Fetch) -> Result<()> {
+    /// The same; whether they were fetched just now.
+    fn update_lists(&self, when: Fetch) -> Result<bool> {
         let warn = |text: &str| eprintln!("warning: {text}");
-        let chosen = lists::choose(
-            &self.names,
-            &self.codename,
-            (SystemTime::now(), when),
-            |lists| self.fetch_lists(lists),
-            warn,
-        )?;
-        *self.in_use.borrow_mut() = chosen.clone();
-        Ok(())
+        let now = SystemTime::now();
+        match lists::choose(&self.names, &self.codename, (now, when), |lists| self.fetch_lists(lists), warn) {
+            Ok(chosen) => {
+                *self.in_use.borrow_mut() = InUse::Private(chosen.lists.clone());
+                self.is_new.set(self.is_new.get() || chosen.is_new);
+                Ok(chosen.is_new)
+            }
+            Err(why) if self.machine.as_ref().is_some_and(MachineLists::are_there) => {
+                warn(&format!("{why:#}; those of this machine's own apt are used"));
+                *self.in_use.borrow_mut() = InUse::Machine;
+                Ok(false)
+            }
+            Err(why) => Err(why),
+        }
     }
 
     fn fetch_lists(&self, lists: &Lists) -> Result<()> {
@@ -130,9 +181,14 @@ impl PrivateApt {
 
     /// Does what needs packages; if one has gone missing from the mirror, once more with new lists.
     fn with_packages<T>(&self, work: impl Fn() -> Result<T>) -> Result<T> {
-        work().or_else(|why| match self.update_lists(Fetch::Always) {
-            Ok(()) => work(),
-            Err(_) => Err(why),
+        work().or_else(|why| {
+            if self.is_new.get()
+                || !may_be_gone(&format!("{why:#}"))
+                || !self.update_lists(Fetch::Always).unwrap_or(false)
+            {
+                return Err(why);
+            }
+            work()
         })
     }
 
@@ -177,12 +233,14 @@ impl PrivateApt {
     /// # Errors
     /// They offer none.
     pub fn candidate_version(&self, package: &str) -> Result<String> {
-        let text = output_of(self.command("apt-cache")?.args(["policy", package]))?;
-        let version = text.lines().find_map(|line| line.trim().strip_prefix("Candidate:"));
-        match version.map(str::trim) {
-            Some(version) if version != "(none)" => Ok(version.to_owned()),
-            _ => bail!("the mirror offers no package `{package}`"),
-        }
+        self.with_packages(|| {
+            let text = output_of(self.command("apt-cache")?.args(["policy", package])).map_err(one_cause)?;
+            let version = text.lines().find_map(|line| line.trim().strip_prefix("Candidate:"));
+            match version.map(str::trim) {
+                Some(version) if version != "(none)" => Ok(version.to_owned()),
+                _ => bail!("the mirror offers no package `{package}`"),
+            }
+        })
     }
 
     /// The packages that `package` depends on directly, alternatives left out.
@@ -190,7 +248,8 @@ impl PrivateApt {
     /// # Errors
     /// There is no such package.
     pub fn direct_dependencies(&self, package: &str) -> Result<Vec<String>> {
-        let text = output_of(self.command("apt-cache")?.args(["depends", "--important", package]))?;
+        let mut depends = self.command("apt-cache")?;
+        let text = output_of(depends.args(["depends", "--important", package])).map_err(one_cause)?;
         let names = text.lines().filter_map(|line| line.trim().strip_prefix("Depends: "));
         Ok(names.map(str::to_owned).collect())
     }
@@ -209,8 +268,8 @@ impl PrivateApt {
 
     /// Runs a download with a bar: the number of files is asked for first, then apt's `Get:` lines are counted.
     fn fetch(&self, mut command: Command, packages: &[&str], title: &str) -> Result<()> {
-        let planned =
-            output_of(self.command("apt-get")?.args(["-qq", "-y", "--print-uris", "install"]).args(packages))?;
+        let planned = output_of(self.command("apt-get")?.args(["-qq", "-y", "--print-uris", "install"]).args(packages))
+            .map_err(one_cause)?;
         let step = Step::begin_counted(title, planned.lines().filter(|line| line.starts_with('\'')).count() as u64);
         watch_lines(&mut command, |line| {
             if line.starts_with("Get:") {
@@ -222,6 +281,30 @@ impl PrivateApt {
         step.finish("done");
         Ok(())
     }
+}
+
+impl MachineLists {
+    /// Has its apt any?
+    fn are_there(&self) -> bool {
+        let entries = fs::read_dir(&self.files).into_iter().flatten().flatten();
+        entries.into_iter().any(|entry| entry.file_name().to_string_lossy().contains("_Packages"))
+    }
+}
+
+/// Does this error say that a package is no longer where the lists say, or that they do not know it?
+fn may_be_gone(error: &str) -> bool {
+    const SIGNS: [&str; 9] = [
+        "Unable to locate package",
+        "Unable to find a source package",
+        "no installation candidate",
+        "offers no package",
+        "Not Found",
+        "No such file",
+        "not found",
+        "unexpected size",
+        "mismatch",
+    ];
+    SIGNS.iter().any(|sign| error.contains(sign))
 }
 
 /// Runs apt; an error is one line: what apt says first is wrong.
@@ -266,22 +349,4 @@ pub fn files_with_extension(dir: &Path, extension: &str) -> Result<Vec<PathBuf>>
     }
     files.sort();
     Ok(files)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn an_error_is_the_first_cause_alone() {
-        let torn = "`apt-get update` failed (exit status: 100):\nGet:1 http://m.example/debian trixie InRelease\n\
-            E: Failed to fetch http://m.example/debian/dists/trixie/main/binary-riscv64/Packages.xz  File has unexpected \
-            size (1 != 2). Mirror sync in progress? [IP: 10.0.0.1 80]\n   Hashes of expected file:\n\
-            E: Some index files failed to download. They have been ignored, or old ones used instead.";
-        let expected = "trixie/main/binary-riscv64/Packages.xz: File has unexpected size (1 != 2). Mirror sync in \
-            progress? [IP: 10.0.0.1 80]";
-        assert_eq!(cause(torn).unwrap(), expected);
-        assert_eq!(cause("Reading...\nE: Unable to locate package nix\n").unwrap(), "Unable to locate package nix");
-        assert_eq!(cause("killed"), None);
-    }
 }

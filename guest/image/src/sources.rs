@@ -59,7 +59,7 @@ impl Mirror {
 impl Source {
     /// Besides the code name, the names `stable` and the like may stand in a source; they serve the same mirror.
     fn offers_main_of(&self, codename: &str) -> bool {
-        let names = [codename, "stable", "testing", "unstable"];
+        let names = [codename, "stable", "oldstable", "testing", "unstable"];
         let suite = self.suites.iter().any(|suite| names.contains(&suite.as_str()));
         suite && self.components.iter().any(|component| component == "main")
     }

@@ -86,6 +86,15 @@ impl Lists {
     }
 }
 
+/// Lists to use.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Chosen<'a> {
+    /// Them.
+    pub lists: &'a Lists,
+    /// Whether they were fetched just now.
+    pub is_new: bool,
+}
+
 /// The lists to use, the first of `names` that can be had; `fetch` fetches those that it is given. What went wrong where
 /// older ones have to do is told to `warn`.
 ///
@@ -97,14 +106,14 @@ pub fn choose<'a>(
     (now, when): (SystemTime, Fetch),
     mut fetch: impl FnMut(&Lists) -> Result<()>,
     mut warn: impl FnMut(&str),
-) -> Result<&'a Lists> {
+) -> Result<Chosen<'a>> {
     let age = |at: SystemTime| now.duration_since(at).unwrap_or_default();
     let newest = names.iter().filter_map(|lists| Some((lists.fetched_at()?, lists))).max_by_key(|(at, _)| *at);
     if let Some((at, lists)) = newest
         && when == Fetch::IfOld
         && age(at) < YOUNG
     {
-        return Ok(lists);
+        return Ok(Chosen { lists, is_new: false });
     }
     let mut first = None;
     for lists in names {
@@ -115,7 +124,7 @@ pub fn choose<'a>(
                     let name = lists.suites.first().map_or("", String::as_str);
                     warn(&format!("the mirror's lists of {codename} cannot be used ({why}); those of `{name}` can"));
                 }
-                return Ok(lists);
+                return Ok(Chosen { lists, is_new: true });
             }
             Err(why) => first = first.or(Some(why)),
         }
@@ -126,7 +135,7 @@ pub fn choose<'a>(
     };
     let hours = age(at).as_secs() / 3600;
     warn(&format!("cannot fetch the package lists of Debian {codename} ({why}); those of {hours} h ago are used"));
-    Ok(lists)
+    Ok(Chosen { lists, is_new: false })
 }
 
 #[cfg(test)]
@@ -164,7 +173,7 @@ mod tests {
             mirror.fetch(lists)
         };
         let chosen = choose(&names, "trixie", (now, when), fetch, |text| warnings.push(text.to_owned()));
-        Outcome { suite: chosen.map(|lists| lists.suites[0].clone()), fetched: fetched.into_inner(), warnings }
+        Outcome { suite: chosen.map(|chosen| chosen.lists.suites[0].clone()), fetched: fetched.into_inner(), warnings }
     }
 
     const WHOLE: Mirror<'_> = Mirror(&[("trixie", "trixie"), ("stable", "trixie")]);
