@@ -110,12 +110,12 @@ impl ExitCounts {
         }
     }
 
-    /// What has been counted since `earlier`.
+    /// What has been counted since `earlier`, cause by cause as [`counted`] says.
     #[must_use]
     pub fn since(&self, earlier: &Self) -> Self {
         let mut difference = *self;
         for (slot, before) in difference.0.iter_mut().zip(earlier.0) {
-            *slot = slot.wrapping_sub(before);
+            *slot = counted(*slot, before);
         }
         difference
     }
@@ -123,6 +123,19 @@ impl ExitCounts {
     /// Every cause with its count.
     pub fn iter(&self) -> impl Iterator<Item = (ExitCause, u64)> + '_ {
         ExitCause::ALL.iter().copied().zip(self.0)
+    }
+}
+
+/// What a counter has counted since it stood at `earlier`. One that has fallen far began anew, as a VM's do when it starts
+/// again, and has counted all that it shows. One that has fallen a little was looked at while it changed: nothing is told then.
+#[must_use]
+pub const fn counted(now: u64, earlier: u64) -> u64 {
+    if now >= earlier {
+        now - earlier
+    } else if now > earlier / 2 {
+        0
+    } else {
+        now
     }
 }
 
@@ -136,6 +149,19 @@ mod tests {
             assert_eq!(cause.index(), place);
         }
         assert_eq!(ExitCause::COUNT, 16);
+    }
+
+    #[test]
+    fn counters_that_went_back_give_no_giant_numbers() {
+        assert_eq!(counted(7, 5), 2);
+        assert_eq!(counted(3, 1000), 3, "it began anew");
+        assert_eq!(counted(999, 1000), 0, "it was looked at while it changed");
+        assert_eq!(counted(0, u64::MAX), 0);
+        let (mut before, mut now) = (ExitCounts::new(), ExitCounts::new());
+        before.0[ExitCause::Wfi.index()] = 500;
+        now.0[ExitCause::Wfi.index()] = 4;
+        now.0[ExitCause::SbiCall.index()] = 2;
+        assert_eq!(now.since(&before).total(), 6);
     }
 
     #[test]

@@ -58,7 +58,7 @@ pub use error::ControlError;
 pub use event::{
     Event, EventKind, Followed, MigrationReason, PlacementAction, PlacementReason, SharingRefusal, VmLabel,
 };
-pub use exit::{ExitCause, ExitCounts, ExitRecord, ExitTrace};
+pub use exit::{ExitCause, ExitCounts, ExitRecord, ExitTrace, counted};
 pub use frame::{Decoder, EncodeError, FrameError, HEADER_LEN, MAGIC, MAX_DATA, MAX_PAYLOAD, encode};
 pub use machine::{
     DeviceInfo, DeviceKind, DiskInfo, FirmwareInfo, HartInfo, InterruptArchitecture, MachineInfo, ModuleInfo,

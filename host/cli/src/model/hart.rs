@@ -3,7 +3,7 @@
 use control::{HartInfo, HartStats, STRETCH_LIMITS_US, Stretches};
 use serde::Serialize;
 
-use super::{ExitsView, Sample, seconds, share};
+use super::{ExitsView, Sample, grown, seconds, share};
 
 /// A hart.
 #[derive(Clone, Debug, PartialEq, Serialize)]
@@ -128,7 +128,6 @@ impl HartView {
 
 impl Load {
     fn between(now: &HartStats, before: &HartStats, timebase_hz: u64) -> Self {
-        let grown = |now: u64, before: u64| now.wrapping_sub(before);
         let all = grown(now.guest_ticks, before.guest_ticks)
             .saturating_add(grown(now.monitor_ticks, before.monitor_ticks))
             .saturating_add(grown(now.idle_ticks, before.idle_ticks));

@@ -3,7 +3,7 @@
 use control::{DeviceKind, DiskStats, InterruptArchitecture, MachineInfo, MonitorMemory, MonitorMemoryKind, NodeStats};
 use serde::Serialize;
 
-use super::{ExitsView, HartView, Sample, VmView, seconds};
+use super::{ExitsView, HartView, Sample, VmView, grown, seconds};
 
 /// A machine with all its counters: `stats --json`, and the live view.
 #[derive(Clone, Debug, PartialEq, Serialize)]
@@ -249,7 +249,7 @@ impl MachineView {
     /// A machine with its counters, and rates since `before` if given.
     pub fn new(sample: &Sample, before: Option<&Sample>) -> Self {
         let info = &sample.info;
-        let ticks = |before: &Sample| sample.stats.now_ticks.wrapping_sub(before.stats.now_ticks);
+        let ticks = |before: &Sample| grown(sample.stats.now_ticks, before.stats.now_ticks);
         let vms = VmView::all(sample, before);
         let harts = HartView::all(sample, before);
         let memory: Vec<_> = sample.stats.monitor.iter().map(MonitorMemoryView::from).collect();

@@ -32,7 +32,12 @@ pub fn seconds(ticks: u64, timebase_hz: u64) -> f64 {
     if timebase_hz == 0 { 0.0 } else { ticks as f64 / timebase_hz as f64 }
 }
 
-/// Growth of a counter as a share of `over` (both may have wrapped); 0 if no time has passed.
+/// Growth of a counter as a share of `over` (each as [`grown`] says); 0 if no time has passed.
 pub fn share(now: u64, before: u64, over: u64) -> f64 {
-    if over == 0 { 0.0 } else { now.wrapping_sub(before) as f64 / over as f64 }
+    if over == 0 { 0.0 } else { grown(now, before) as f64 / over as f64 }
+}
+
+/// What a counter has counted since an earlier look.
+pub fn grown(now: u64, before: u64) -> u64 {
+    control::counted(now, before)
 }

@@ -3,7 +3,7 @@
 use control::{PlacementStats, StopReason, VcpuState, VcpuStats, VmMemory, VmStats, VmSummary};
 use serde::Serialize;
 
-use super::{ExitsView, LARGE_PAGE, PAGE, Sample, seconds, share};
+use super::{ExitsView, LARGE_PAGE, PAGE, Sample, grown, seconds, share};
 
 /// A VM.
 #[derive(Clone, Debug, PartialEq, Serialize)]
@@ -251,7 +251,7 @@ impl VmView {
 
 impl VmCountersView {
     fn new(now: &VmStats, earlier: Option<&VmStats>, hz: u64) -> Self {
-        let passed = earlier.map_or(0, |earlier| now.now_ticks.wrapping_sub(earlier.now_ticks));
+        let passed = earlier.map_or(0, |earlier| grown(now.now_ticks, earlier.now_ticks));
         let vcpu = |vcpu: &VcpuStats| {
             let before = earlier.and_then(|earlier| earlier.vcpus.iter().find(|other| other.index == vcpu.index));
             VcpuView::new(vcpu, before, passed, hz)
@@ -374,5 +374,36 @@ pub const fn reason_label(reason: &StopReason) -> &'static str {
         StopReason::GuestFault { .. } => "guest-fault",
         StopReason::ResetLoop { .. } => "reset-loop",
         StopReason::OutOfMemory { .. } => "out-of-memory",
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::model::MachineView;
+    use crate::model::fixture::{DEMO, sample};
+
+    /// A VM that was reset between two looks counts from nothing again: `EXITS/s` once showed 8,539,882,933G.
+    #[test]
+    fn a_vm_that_began_anew_has_no_giant_rates() {
+        let before = sample(DEMO, 61);
+        let mut now = sample(DEMO, 62);
+        for stats in now.vm_stats.values_mut() {
+            for vcpu in &mut stats.vcpus {
+                (vcpu.run_ticks, vcpu.wait_ticks) = (5, 0);
+                vcpu.exits.0 = vcpu.exits.0.map(|count| count.min(1));
+            }
+            (stats.disk_read_sectors, stats.net_sent_bytes) = (1, 0);
+        }
+        let view = MachineView::new(&now, Some(&before));
+        for vm in &view.vms {
+            let rates = vm.rates();
+            let vcpus = vm.counters.as_ref().map_or(&[][..], |counters| &counters.vcpus);
+            let most = 16.0 * vcpus.len() as f64 + 1.0;
+            assert!(rates.exits_per_s <= most && rates.run <= 0.01 && rates.wait <= 0.01, "{}: {rates:?}", vm.name);
+            assert!(rates.disk_bytes_per_s < 1e9 && rates.net_bytes_per_s < 1e9, "{}: {rates:?}", vm.name);
+            for vcpu in vcpus {
+                assert!(vcpu.rates.is_none_or(|rates| rates.exits_per_s <= 17.0), "{}: {:?}", vm.name, vcpu.rates);
+            }
+        }
     }
 }
