@@ -201,7 +201,8 @@ impl<'a> Section<'a> {
         let Some(found) = self.value(key) else { return Vec::new() };
         let Some(items) = found.value.as_array() else {
             let help = Some(format!("write [[{}]]", self.path(key)));
-            self.error(&found.place, key, format!("is {}, not an array of tables", found.value.type_str()), help);
+            let is = with_article(found.value.type_str());
+            self.error(&found.place, key, format!("is {is}, not an array of tables"), help);
             return Vec::new();
         };
         let mut sections = Vec::new();
@@ -255,11 +256,15 @@ impl<'a> Section<'a> {
     }
 
     fn wrong_type<T>(&self, key: &str, found: &At<&DeValue<'_>>, wanted: &str) -> Option<T> {
-        let is = found.value.type_str();
-        let article = if is.starts_with(['a', 'i']) { "an" } else { "a" };
-        self.error(&found.place, key, format!("must be {wanted}, this is {article} {is}"), None);
+        let is = with_article(found.value.type_str());
+        self.error(&found.place, key, format!("must be {wanted}, this is {is}"), None);
         None
     }
+}
+
+/// `a table`, `an array`.
+fn with_article(kind: &str) -> String {
+    format!("{} {kind}", if kind.starts_with(['a', 'i']) { "an" } else { "a" })
 }
 
 /// The value of an integer in any notation.

@@ -92,7 +92,7 @@ fn types_and_ranges() {
     assert_eq!(changed("harts = 2", "harts = 0"), "m.toml:4:9: error: node.harts: 0 is not in 1 to 64");
     assert_eq!(
         changed("[[node]]", "[node]"),
-        "m.toml:3:1: error: node: is table, not an array of tables\n  help: write [[node]]"
+        "m.toml:3:1: error: node: is a table, not an array of tables\n  help: write [[node]]"
     );
 }
 

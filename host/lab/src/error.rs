@@ -35,7 +35,7 @@ pub enum LabError {
     #[error(transparent)]
     Emulator(#[from] EmulatorError),
     /// A trial asks for what the lab cannot do.
-    #[error("{trial}: {system:?} cannot be measured by {meter:?} on this machine")]
+    #[error("{trial}: {system} cannot be measured by {meter} on this machine")]
     Unsupported {
         /// The trial.
         trial: String,
@@ -56,7 +56,7 @@ pub enum LabError {
     #[error(transparent)]
     Load(#[from] loads::LoadError),
     /// The machine has not the memory that its system needs.
-    #[error("{trial}: the machine has {has} MiB of memory, its system needs {needs}")]
+    #[error("{trial}: the machine has {has} MiB of memory, its system needs {needs} MiB")]
     Memory {
         /// The trial.
         trial: String,

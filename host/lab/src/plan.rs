@@ -127,6 +127,26 @@ pub enum Meter {
     Own,
 }
 
+impl std::fmt::Display for System {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(match self {
+            Self::Bare => "the bare machine",
+            Self::Mirrorball => "a VM of Mirrorball",
+            Self::Kvm => "a VM of KVM",
+        })
+    }
+}
+
+impl std::fmt::Display for Meter {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(match self {
+            Self::Instructions => "counting instructions",
+            Self::Model => "the machine model",
+            Self::Own => "its own figures",
+        })
+    }
+}
+
 /// The emulated machine of a trial.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct MachineSpec {

@@ -172,12 +172,10 @@ fn a_monitor_that_says_nothing_is_given_up() {
 fn what_is_missing_is_said_before_anything_starts() {
     let mut bench = Bench::new("exit 0");
     fs::remove_file(bench.dir.path().join("monitor.bin")).expect("it is there");
-    assert_eq!(bench.error(), "there is no monitor image DIR/monitor.bin: run `./x build`");
+    let advice = "run `./x build` in the source tree of Mirrorball, or name one with --monitor";
+    assert_eq!(bench.error(), format!("there is no monitor image DIR/monitor.bin: {advice}"));
     bench.plan.hardware.monitor = None;
-    assert_eq!(
-        bench.error(),
-        "no monitor image is found: run `./x build` in the source tree, or name one with --monitor"
-    );
+    assert_eq!(bench.error(), format!("no monitor image is found: {advice}"));
     bench.plan.hardware.qemu = Some("/no/qemu".into());
     assert!(bench.error().starts_with("/no/qemu is not installed: run `./x setup`"));
     assert!(!bench.dir.path().join("run").exists());

@@ -143,7 +143,7 @@ fn a_bare_machine_that_still_runs_is_ended_with_its_owner() {
 #[test]
 fn what_the_model_needs_is_asked_for_before_anything_starts() {
     let bench = Bench::new("echo started > \"${0%/*}/started\"; exit 1");
-    let advice = "run `./x build`, or leave out [model]";
+    let advice = "run `./x build` in the source tree of Mirrorball, or leave out [model]";
     assert_eq!(bench.error(None), format!("the machine model's plugin libnuma_model.so is not built: {advice}"));
     assert_eq!(bench.error(Some("no.so")), format!("there is no plugin DIR/no.so: {advice}"));
     assert_eq!(bench.bare_error(&bench.bare(Some("no.so"))), format!("there is no plugin DIR/no.so: {advice}"));
@@ -154,8 +154,8 @@ fn what_the_model_needs_is_asked_for_before_anything_starts() {
     fs::write(bench.path("version"), "10.1.0\n").expect("it is writable");
     assert_eq!(
         bench.error(Some("plugin.so")),
-        "DIR/qemu is version 10.1.0, and the machine model knows only 10.0: run `./x setup`, name another with \
-         `qemu = ...`, or leave out [model]"
+        "DIR/qemu is version 10.1.0, and the machine model knows only 10.0: name a QEMU of that version with \
+         `qemu = ...` in [machine], or leave out [model]"
     );
     assert!(!bench.path("started").exists());
 }

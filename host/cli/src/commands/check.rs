@@ -104,11 +104,11 @@ fn describe(context: &Context, plan: &MachinePlan) -> Result<(), Failure> {
     let shape = if uneven { format!(" ({})", nodes.join(", ")) } else { String::new() };
     let memory = units::bytes(hardware.memory_mib() << 20);
     context.output.line(format!(
-        "{}: machine {} is good: {} nodes{shape}, {} harts, {memory}, cpu {}, {interrupts}",
+        "{}: machine {} is good: {}{shape}, {}, {memory}, cpu {}, {interrupts}",
         plan.file.display(),
         plan.name,
-        hardware.nodes.len(),
-        hardware.harts(),
+        units::things(hardware.nodes.len() as u64, "node"),
+        units::things(u64::from(hardware.harts()), "hart"),
         hardware.cpu,
     ))?;
     context.output.table(&disk_table(plan))?;

@@ -39,6 +39,8 @@ pub fn run(context: &Context, args: &Console) -> Result<ExitCode, Failure> {
         (PipeEnd::TimedOut, Some(text)) => {
             Err(Failure::Other(format!("the console of {} did not show {text:?} in time", args.vm)))
         }
-        (PipeEnd::TimedOut, None) => Err(Failure::Other("the time is over".to_owned())),
+        (PipeEnd::TimedOut, None) => {
+            Err(Failure::Other(format!("VM {} still runs after the time of --timeout", args.vm)))
+        }
     }
 }

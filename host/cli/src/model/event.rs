@@ -72,10 +72,13 @@ fn text(kind: &EventKind) -> String {
     let pages = |pages: u64| units::bytes(pages.saturating_mul(PAGE));
     match kind {
         EventKind::MachineBooted { harts, nodes, free_bytes } => {
-            format!("machine booted: {harts} harts, {nodes} nodes, {} free", units::bytes(*free_bytes))
+            let (harts, nodes) = (units::things(u64::from(*harts), "hart"), units::things(u64::from(*nodes), "node"));
+            format!("machine booted: {harts}, {nodes}, {} free", units::bytes(*free_bytes))
         }
         EventKind::HartOnline => "hart online".into(),
-        EventKind::VmCreated { vcpus, memory_mib } => format!("created: {vcpus} vCPUs, {memory_mib} MiB"),
+        EventKind::VmCreated { vcpus, memory_mib } => {
+            format!("created: {}, {memory_mib} MiB", units::things(u64::from(*vcpus), "vCPU"))
+        }
         EventKind::VmStarted => "started".into(),
         EventKind::VmPaused => "paused".into(),
         EventKind::VmResumed => "resumed".into(),

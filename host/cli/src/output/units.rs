@@ -15,6 +15,11 @@ pub fn count(value: u64) -> String {
     text
 }
 
+/// So many of something: `1 node`, `2 nodes`.
+pub fn things(number: u64, thing: &str) -> String {
+    format!("{number} {thing}{}", if number == 1 { "" } else { "s" })
+}
+
 /// `0 B`, `4.0 KiB`, `512 MiB`, `1.5 GiB`: three digits, or exact below 1 KiB.
 pub fn bytes(value: u64) -> String {
     const UNITS: [&str; 6] = ["KiB", "MiB", "GiB", "TiB", "PiB", "EiB"];

@@ -88,7 +88,8 @@ impl Run<'_> {
         }
         let ends = specs.iter().map(|spec| self.end(&machine, spec)).collect::<Result<Vec<_>, _>>()?;
         if let Some(results) = ends.windows(2).find(|pair| pair[0] != pair[1]) {
-            return Err(self.failed(format!("its VMs have different results: {results:?}"), String::new()));
+            let results = results.join(" and ");
+            return Err(self.failed(format!("its VMs have different results: {results}"), String::new()));
         }
         let values = self.values(&ModelFiles::marks(machine.machine().dir().path()))?;
         Ok(Measured { machine: describe(&info), commit: commit_of(&info.monitor.version), values })
@@ -149,7 +150,8 @@ impl Run<'_> {
             }
         }
         let ended = machine.end_of(&spec.name)?;
-        self.check(&format!("it stopped with {:?}", ended.summary.reason), ended.console.clone())?;
+        let why = ended.summary.reason.as_ref().map_or_else(|| "for no known reason".into(), ToString::to_string);
+        self.check(&format!("it stopped: {why}"), ended.console.clone())?;
         let result = ended.console.split_whitespace().find_map(|word| word.strip_prefix("result="));
         Ok(result.unwrap_or_default().to_owned())
     }

@@ -46,7 +46,7 @@ pub enum EmulatorError {
     /// It is not there.
     #[error(
         "{program} is not installed: run `./x setup`, or install QEMU {}.{} or newer \
-         (Debian 13: qemu-system-riscv; Debian 12: qemu-system-misc from backports)",
+         (package qemu-system-riscv of Debian 13, or of bookworm-backports on Debian 12)",
         MIN_VERSION.0, MIN_VERSION.1
     )]
     Missing {
@@ -64,7 +64,7 @@ pub enum EmulatorError {
     /// It is too old.
     #[error(
         "{program} is version {version}, {}.{} or newer is needed: run `./x setup` \
-         (Debian 12: qemu-system-misc from backports)",
+         (package qemu-system-riscv of Debian 13, or of bookworm-backports on Debian 12)",
         MIN_VERSION.0, MIN_VERSION.1
     )]
     TooOld {
@@ -75,8 +75,8 @@ pub enum EmulatorError {
     },
     /// It is not the one whose insides the machine model's plugin knows.
     #[error(
-        "{program} is version {version}, and the machine model knows only {}.{}: run `./x setup`, name another with \
-         `qemu = ...`, or leave out [model]",
+        "{program} is version {version}, and the machine model knows only {}.{}: name a QEMU of that version with \
+         `qemu = ...` in [machine], or leave out [model]",
         crate::model::MODELLED_VERSION.0, crate::model::MODELLED_VERSION.1
     )]
     NotModelled {

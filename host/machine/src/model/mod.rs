@@ -38,10 +38,12 @@ pub const MODELLED_VERSION: (u32, u32) = (10, 0);
 #[derive(Debug, Error)]
 pub enum ModelStartError {
     /// The plugin was not found.
-    #[error("the machine model's plugin {PLUGIN_FILE} is not built: run `./x build`, or leave out [model]")]
+    #[error(
+        "the machine model's plugin {PLUGIN_FILE} is not built: run `./x build` in the source tree of Mirrorball, or leave out [model]"
+    )]
     NoPlugin,
     /// It is not where it was said to be.
-    #[error("there is no plugin {path}: run `./x build`, or leave out [model]")]
+    #[error("there is no plugin {path}: run `./x build` in the source tree of Mirrorball, or leave out [model]")]
     MissingPlugin {
         /// Where it was looked for.
         path: PathBuf,

@@ -86,7 +86,8 @@ pub fn shell(client: &Client, vm: &VmSpec, script: &str) -> Result<String, LabEr
     let words = ["-c".to_owned(), script.to_owned()];
     let result = agent.exec("sh", &words, &[], Some(PATIENCE)).map_err(|why| failed(why.to_string()))?;
     if !result.status.is_success() {
-        return Err(failed(format!("{script}: {:?}: {}", result.status, String::from_utf8_lossy(&result.stderr))));
+        let said = String::from_utf8_lossy(&result.stderr);
+        return Err(failed(format!("`{script}` ended with status {}: {}", result.status.code(), said.trim())));
     }
     Ok(String::from_utf8_lossy(&result.stdout).into_owned())
 }

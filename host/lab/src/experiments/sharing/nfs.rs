@@ -168,7 +168,7 @@ fn read_all(client: &Client, vm: &VmSpec) -> Result<u64, LabError> {
     let said = shell(client, vm, &format!("find {MOUNTED} -type f -exec cat {{}} + | wc -c"))?;
     said.trim().parse::<u64>().ok().filter(|bytes| *bytes > MIB_BYTES).ok_or_else(|| LabError::Guest {
         experiment: format!("sharing: {}", vm.name),
-        reason: format!("of the files that were served it could read {said:?} bytes"),
+        reason: format!("of the files that were served it could read {} bytes", said.trim()),
         console: String::new(),
     })
 }
