@@ -419,3 +419,31 @@ fn take_requests(path: &Path, count: usize) -> std::thread::JoinHandle<Vec<u64>>
         taken
     })
 }
+
+/// The emulator and its supervisor have a session of their own, without a terminal: no hangup reaches them.
+#[test]
+fn machines_leave_the_terminals_session() {
+    let fixture = Fixture::empty();
+    let file = |name: &str, text: &str| {
+        let path = fixture.dir.path().join(name);
+        std::fs::write(&path, text).expect("it is writable");
+        path
+    };
+    // Tells the session and the terminal of its process, fields 6 and 7, and ends. Run through a link to a file that is there
+    // already: a program just written may be open in a process that another thread makes.
+    file("script", "while read -r stat; do echo \"$stat\"; done </proc/$$/stat >\"${0%/*}/stat\"\nexit 1\n");
+    let emulator = Path::new(env!("CARGO_MANIFEST_DIR")).join("../machine/tests/fake/emulator.sh");
+    std::os::unix::fs::symlink(emulator, fixture.dir.path().join("emulator")).expect("it is writable");
+    file("monitor.bin", "monitor");
+    let text = "[machine]\nqemu = \"emulator\"\nmonitor = \"monitor.bin\"\n[[node]]\nharts = 1\nmemory_mib = 256\n";
+    let machine = file("m.toml", text);
+    let done = fixture.run(&["run", "--detach", &machine.display().to_string()]);
+    assert!(done.err().contains("the emulator ended before the monitor answered"), "{}", done.err());
+    let session = |stat: &str| -> Vec<String> {
+        let (_, rest) = stat.rsplit_once(')').expect("a name stands in parentheses");
+        rest.split_whitespace().skip(3).take(2).map(str::to_owned).collect()
+    };
+    let theirs = session(&std::fs::read_to_string(fixture.dir.path().join("stat")).expect("it ran"));
+    let ours = session(&std::fs::read_to_string("/proc/self/stat").expect("this process runs"));
+    assert!(theirs[0] != ours[0] && theirs[1] == "0", "{theirs:?}, and this is {ours:?}");
+}
