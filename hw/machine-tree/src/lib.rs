@@ -4,7 +4,8 @@
 //! [`MachineDescription`] is everything the monitor wants to know of the machine it woke up on: [`Hart`]s with their
 //! extensions, [`Nodes`] with distances, [`MemoryRange`]s and what is [`Reserved`] in them, the S-level
 //! [`InterruptControllers`], and the devices it has drivers for. It borrows nothing: the blob's memory may be reused.
-//! [`MachineDescription::parse`] is the only way to make one.
+//! [`MachineDescription::parse`] is the only way to make one; [`MachineDescription::cut_to`] makes that of a part of a
+//! machine.
 //!
 //! # What it refuses
 //! The tree is the firmware's word, but firmware has bugs: a tree that contradicts itself (overlapping memory, two
@@ -28,6 +29,7 @@ mod address;
 mod cells;
 mod chosen;
 mod controllers;
+mod cut;
 mod devices;
 mod error;
 mod harts;
@@ -46,6 +48,7 @@ use dtoolkit::fdt::Fdt;
 pub use address::AddressRange;
 pub use chosen::Chosen;
 pub use controllers::{Aplic, Context, Controller, Imsic, ImsicFile, InterruptControllers, Plic, Sswi};
+pub use cut::{CutError, Devices, find_room, is_inside};
 pub use devices::{Rtc, Uart, VirtioMmio};
 pub use error::{Problem, TreeError};
 pub use harts::{Hart, MmuType};

@@ -46,6 +46,11 @@ impl Nodes {
         Ok(nodes)
     }
 
+    /// Nodes with these ids of the firmware, ascending, and these distances, row by row.
+    pub(crate) const fn new(firmware_ids: Vec<u32>, distances: Vec<u8>) -> Self {
+        Self { firmware_ids, distances }
+    }
+
     /// Number of nodes, at least 1.
     #[must_use]
     pub fn count(&self) -> usize {
