@@ -5,12 +5,13 @@ use alloc::vec::Vec;
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
+use crate::cell::CellSpec;
 use crate::check::SpecError;
 use crate::name::Name;
 use crate::spec::VmSpec;
 
 /// Version of [`BootConfig`]'s layout.
-pub const BOOT_CONFIG_VERSION: u32 = 5;
+pub const BOOT_CONFIG_VERSION: u32 = 6;
 /// Its file name in the boot bundle (a cpio "newc" archive). Every other file there is a module.
 pub const BOOT_CONFIG_NAME: &str = "boot.cfg";
 /// Most VMs of a machine.
@@ -25,6 +26,8 @@ pub struct BootConfig {
     pub version: u32,
     /// The machine's name.
     pub machine_name: Name,
+    /// Its cells, at most [`crate::MAX_CELLS`]; empty: all nodes are one cell.
+    pub cells: Vec<CellSpec>,
     /// Its subnets, at most [`MAX_SUBNETS`].
     pub subnets: Vec<SubnetSpec>,
     /// Its first VMs, at most [`MAX_VMS`]. Others may be created later.
@@ -118,6 +121,7 @@ impl BootConfig {
         Self {
             version: BOOT_CONFIG_VERSION,
             machine_name,
+            cells: Vec::new(),
             subnets: Vec::new(),
             vms: Vec::new(),
             options: MonitorOptions::default(),

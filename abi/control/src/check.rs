@@ -7,6 +7,7 @@ use alloc::format;
 use alloc::string::{String, ToString};
 use alloc::vec::Vec;
 
+use addr::NodeId;
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
@@ -165,10 +166,40 @@ pub enum SpecProblem {
         /// The entry.
         entry: u64,
     },
+    /// A cell with a node that the machine has not.
+    #[error("the machine has no node {node}")]
+    UnknownNode {
+        /// The node.
+        node: NodeId,
+    },
+    /// A node in two cells, or twice in one.
+    #[error("node {node} is named twice")]
+    NodeTwice {
+        /// The node.
+        node: NodeId,
+    },
+    /// A node in no cell.
+    #[error("node {node} is in no cell")]
+    NodeInNoCell {
+        /// The node.
+        node: NodeId,
+    },
+    /// The machine boots on node 0, so the first cell must have it.
+    #[error("the first cell must have node 0, where the machine boots")]
+    FirstCellLacksNode0,
+    /// A VM in a cell that is not described.
+    #[error("there is no cell {cell}")]
+    UnknownCell {
+        /// The position given.
+        cell: u8,
+    },
+    /// What only VMs of the first cell can have.
+    #[error("only a VM of the first cell can have this: the others drive no disk and no network, and talk to no client")]
+    NotInFirstCell,
 }
 
 impl SpecError {
-    fn new(field: impl Into<String>, problem: SpecProblem) -> Self {
+    pub(crate) fn new(field: impl Into<String>, problem: SpecProblem) -> Self {
         Self { field: field.into(), problem }
     }
 
@@ -206,6 +237,7 @@ impl VmSpec {
             disk.validate().map_err(|error| error.inside(&format!("disks[{index}]")))?;
         }
         unique("disks", self.disks.iter().map(|disk| disk.name.as_str()))?;
+        self.validate_cell()?;
         for (index, net) in self.nets.iter().enumerate() {
             net.validate().map_err(|error| error.inside(&format!("nets[{index}]")))?;
         }
@@ -360,6 +392,7 @@ impl BootConfig {
         }
         self.options.validate().map_err(|error| error.inside("options"))?;
         self.validate_subnets()?;
+        self.validate_cells()?;
         at_most("vms", self.vms.len(), MAX_VMS)?;
         unique("vms", self.vms.iter().map(|vm| vm.name.as_str()))?;
         for (index, vm) in self.vms.iter().enumerate() {
@@ -382,6 +415,7 @@ impl BootConfig {
 
     fn validate_vm(&self, index: usize, vm: &VmSpec) -> Result<(), SpecError> {
         vm.validate()?;
+        self.validate_cell_of(vm)?;
         for (place, net) in vm.nets.iter().enumerate() {
             if !self.subnets.iter().any(|subnet| subnet.name == net.subnet) {
                 let problem = SpecProblem::UnknownSubnet { name: net.subnet.clone() };
@@ -418,7 +452,7 @@ fn in_range(field: &str, value: u64, min: u64, max: u64) -> Result<(), SpecError
     Err(SpecError::new(field, SpecProblem::OutOfRange { value, min, max }))
 }
 
-fn at_most(field: &str, count: usize, max: usize) -> Result<(), SpecError> {
+pub(crate) fn at_most(field: &str, count: usize, max: usize) -> Result<(), SpecError> {
     if count <= max {
         return Ok(());
     }
@@ -435,7 +469,7 @@ fn text(field: &str, text: &str, max: usize) -> Result<(), SpecError> {
     Ok(())
 }
 
-fn unique<'a>(field: &str, names: impl Iterator<Item = &'a str>) -> Result<(), SpecError> {
+pub(crate) fn unique<'a>(field: &str, names: impl Iterator<Item = &'a str>) -> Result<(), SpecError> {
     // Few: their number was checked before.
     let mut sorted: Vec<&str> = names.collect();
     order::ascending(&mut sorted);

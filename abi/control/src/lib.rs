@@ -35,6 +35,7 @@
 extern crate alloc;
 
 mod boot;
+mod cell;
 mod check;
 mod error;
 mod event;
@@ -53,6 +54,7 @@ pub use boot::{
     BOOT_CONFIG_NAME, BOOT_CONFIG_VERSION, BootConfig, BootConfigError, LogLevel, MAX_SUBNETS, MAX_VMS, MonitorOptions,
     PlacementBy, SubnetSpec,
 };
+pub use cell::{CellSpec, MAX_CELLS};
 pub use check::{SpecError, SpecProblem};
 pub use error::ControlError;
 pub use event::{

@@ -81,6 +81,9 @@ pub struct VmSpec {
     pub weight: u16,
     /// What becomes of its pages on a machine of several nodes.
     pub placement: Placement,
+    /// The cell that it lives in, by its position in [`crate::BootConfig::cells`]. Only the first, 0, has disks, networks and
+    /// ports.
+    pub cell: u8,
 }
 
 impl VmSpec {
@@ -105,6 +108,7 @@ impl VmSpec {
             on_crash: OnCrash::Stop,
             weight: DEFAULT_WEIGHT,
             placement: Placement::Dynamic,
+            cell: 0,
         }
     }
 

@@ -1,8 +1,9 @@
 //! Descriptions: what is refused, and with which words.
 
+use addr::NodeId;
 use control::{
-    Boot, BootConfig, BootConfigError, DiskMode, DiskSpec, Label, MacAddress, Name, NetSpec, Segment, SubnetSpec,
-    VmSpec,
+    Boot, BootConfig, BootConfigError, CellSpec, DiskMode, DiskSpec, Label, MacAddress, Name, NetSpec, Segment,
+    SubnetSpec, VmSpec,
 };
 
 fn name(text: &str) -> Name {
@@ -206,4 +207,55 @@ fn a_program_is_entered_where_it_is() {
         let complaint = complaint(&program(entry, &[(0x8020_0000, 16, 4096)]));
         assert_eq!(complaint, format!("boot.entry: the entry {entry:#x} is in no piece of the program"));
     }
+}
+
+fn cells(parts: &[&[u8]], vms: Vec<VmSpec>) -> BootConfig {
+    let cell = |(at, nodes): (usize, &&[u8])| CellSpec {
+        name: name(&format!("c{at}")),
+        nodes: nodes.iter().copied().map(NodeId).collect(),
+    };
+    BootConfig { cells: parts.iter().enumerate().map(cell).collect(), ..config(vms) }
+}
+
+#[test]
+fn a_node_is_in_one_cell() {
+    let complaint = |parts: &[&[u8]]| cells(parts, vec![]).validate().expect_err("it is wrong").to_string();
+    assert_eq!(complaint(&[&[0], &[]]), "cells[1].nodes: it must not be empty");
+    assert_eq!(complaint(&[&[1], &[0]]), "cells[0].nodes: the first cell must have node 0, where the machine boots");
+    assert_eq!(complaint(&[&[0, 1], &[2, 1]]), "cells[1].nodes: node 1 is named twice");
+    assert_eq!(complaint(&[&[0, 3, 3]]), "cells[0].nodes: node 3 is named twice");
+    assert_eq!(complaint(&[&[0_u8] as &[u8]; 9]), "cells: 9 are too many, at most 8 are possible");
+    let mut twins = cells(&[&[0], &[1]], vec![]);
+    twins.cells[1].name = name("c0");
+    assert_eq!(twins.validate().expect_err("two c0").to_string(), "cells: \"c0\" is used twice");
+}
+
+#[test]
+fn cells_share_the_machines_nodes_out() {
+    let nodes = |parts: &[&[u8]], count| cells(parts, vec![]).nodes_by_cell(count).map_err(|error| error.to_string());
+    assert_eq!(nodes(&[], 2), Ok(vec![vec![NodeId(0), NodeId(1)]]));
+    assert_eq!(nodes(&[&[0, 2], &[1]], 3), Ok(vec![vec![NodeId(0), NodeId(2)], vec![NodeId(1)]]));
+    assert_eq!(nodes(&[&[0, 2], &[1]], 2), Err("cells[0].nodes: the machine has no node 2".into()));
+    assert_eq!(nodes(&[&[0], &[1]], 3), Err("cells: node 2 is in no cell".into()));
+}
+
+#[test]
+fn what_is_the_first_cells_is_refused_elsewhere() {
+    let bare = VmSpec { ports: vec![], ..vm("a") };
+    let complaint = |spec: VmSpec| {
+        let error = cells(&[&[0], &[1]], vec![spec]).validate();
+        error.expect_err("it is wrong").to_string()
+    };
+    assert_eq!(cells(&[&[0], &[1]], vec![VmSpec { cell: 1, ..bare.clone() }, vm("b")]).validate(), Ok(()));
+    assert_eq!(complaint(VmSpec { cell: 2, ..bare.clone() }), "vms[0].cell: there is no cell 2");
+    let why = "only a VM of the first cell can have this: the others drive no disk and no network, and talk to no client";
+    assert_eq!(complaint(VmSpec { cell: 1, ..vm("a") }), format!("vms[0].ports: {why}"));
+    let disks = vec![disk("root", "debian", DiskMode::CopyOnWrite)];
+    assert_eq!(complaint(VmSpec { cell: 1, disks, ..bare.clone() }), format!("vms[0].disks: {why}"));
+    let nets = vec![net("lan")];
+    assert_eq!(complaint(VmSpec { cell: 1, nets, ..bare.clone() }), format!("vms[0].nets: {why}"));
+    // Without cells there is one.
+    assert_eq!(config(vec![bare.clone()]).validate(), Ok(()));
+    let lost = config(vec![VmSpec { cell: 1, ..bare }]).validate().expect_err("no such cell");
+    assert_eq!(lost.to_string(), "vms[0].cell: there is no cell 1");
 }

@@ -1,0 +1,87 @@
+//! Cells: groups of nodes, each with a monitor of its own.
+
+use alloc::format;
+use alloc::vec::Vec;
+
+use addr::NodeId;
+use serde::{Deserialize, Serialize};
+
+use crate::boot::BootConfig;
+use crate::check::{SpecError, SpecProblem};
+use crate::name::Name;
+use crate::spec::VmSpec;
+
+/// Most cells of a machine.
+pub const MAX_CELLS: usize = 8;
+
+/// Some nodes of the machine with a monitor of their own.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct CellSpec {
+    /// Its name, unique in the machine.
+    pub name: Name,
+    /// Its nodes, by the machine's numbers.
+    pub nodes: Vec<NodeId>,
+}
+
+impl BootConfig {
+    /// The nodes of each cell of a machine with `count` nodes; all nodes where no cells are described.
+    ///
+    /// # Errors
+    /// A node that the machine has not, or one that is in no cell.
+    pub fn nodes_by_cell(&self, count: usize) -> Result<Vec<Vec<NodeId>>, SpecError> {
+        let all = || (0..=u8::MAX).take(count).map(NodeId);
+        if self.cells.is_empty() {
+            return Ok(Vec::from([all().collect()]));
+        }
+        for (index, cell) in self.cells.iter().enumerate() {
+            if let Some(node) = cell.nodes.iter().find(|node| node.index() >= count) {
+                return Err(SpecError::new(format!("cells[{index}].nodes"), SpecProblem::UnknownNode { node: *node }));
+            }
+        }
+        if let Some(node) = all().find(|node| !self.cells.iter().any(|cell| cell.nodes.contains(node))) {
+            return Err(SpecError::new("cells", SpecProblem::NodeInNoCell { node }));
+        }
+        Ok(self.cells.iter().map(|cell| cell.nodes.clone()).collect())
+    }
+
+    /// What can be told of the cells without knowing how many nodes the machine has.
+    pub(crate) fn validate_cells(&self) -> Result<(), SpecError> {
+        crate::check::at_most("cells", self.cells.len(), MAX_CELLS)?;
+        crate::check::unique("cells", self.cells.iter().map(|cell| cell.name.as_str()))?;
+        for (index, cell) in self.cells.iter().enumerate() {
+            let wrong = |problem| Err(SpecError::new(format!("cells[{index}].nodes"), problem));
+            if cell.nodes.is_empty() {
+                return wrong(SpecProblem::Empty);
+            }
+            if index == 0 && !cell.nodes.contains(&NodeId(0)) {
+                return wrong(SpecProblem::FirstCellLacksNode0);
+            }
+            for (place, node) in cell.nodes.iter().enumerate() {
+                let earlier = self.cells.iter().take(index).flat_map(|cell| &cell.nodes);
+                if earlier.chain(cell.nodes.iter().take(place)).any(|other| other == node) {
+                    return wrong(SpecProblem::NodeTwice { node: *node });
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Does the cell of this VM exist?
+    pub(crate) fn validate_cell_of(&self, vm: &VmSpec) -> Result<(), SpecError> {
+        if usize::from(vm.cell) < self.cells.len().max(1) {
+            return Ok(());
+        }
+        Err(SpecError::new("cell", SpecProblem::UnknownCell { cell: vm.cell }))
+    }
+}
+
+impl VmSpec {
+    /// Only the first cell drives the machine's disks and network, and talks to clients.
+    pub(crate) fn validate_cell(&self) -> Result<(), SpecError> {
+        let has = [("disks", !self.disks.is_empty()), ("nets", !self.nets.is_empty()), ("ports", !self.ports.is_empty())];
+        match has.iter().find(|(_, has)| *has && self.cell != 0) {
+            Some((field, _)) => Err(SpecError::new(*field, SpecProblem::NotInFirstCell)),
+            None => Ok(()),
+        }
+    }
+}
