@@ -78,7 +78,8 @@ impl BootConfig {
 impl VmSpec {
     /// Only the first cell drives the machine's disks and network, and talks to clients.
     pub(crate) fn validate_cell(&self) -> Result<(), SpecError> {
-        let has = [("disks", !self.disks.is_empty()), ("nets", !self.nets.is_empty()), ("ports", !self.ports.is_empty())];
+        let has =
+            [("disks", !self.disks.is_empty()), ("nets", !self.nets.is_empty()), ("ports", !self.ports.is_empty())];
         match has.iter().find(|(_, has)| *has && self.cell != 0) {
             Some((field, _)) => Err(SpecError::new(*field, SpecProblem::NotInFirstCell)),
             None => Ok(()),

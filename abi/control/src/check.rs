@@ -194,7 +194,9 @@ pub enum SpecProblem {
         cell: u8,
     },
     /// What only VMs of the first cell can have.
-    #[error("only a VM of the first cell can have this: the others drive no disk and no network, and talk to no client")]
+    #[error(
+        "only a VM of the first cell can have this: the others drive no disk and no network, and talk to no client"
+    )]
     NotInFirstCell,
 }
 

@@ -248,7 +248,8 @@ fn what_is_the_first_cells_is_refused_elsewhere() {
     };
     assert_eq!(cells(&[&[0], &[1]], vec![VmSpec { cell: 1, ..bare.clone() }, vm("b")]).validate(), Ok(()));
     assert_eq!(complaint(VmSpec { cell: 2, ..bare.clone() }), "vms[0].cell: there is no cell 2");
-    let why = "only a VM of the first cell can have this: the others drive no disk and no network, and talk to no client";
+    let why =
+        "only a VM of the first cell can have this: the others drive no disk and no network, and talk to no client";
     assert_eq!(complaint(VmSpec { cell: 1, ..vm("a") }), format!("vms[0].ports: {why}"));
     let disks = vec![disk("root", "debian", DiskMode::CopyOnWrite)];
     assert_eq!(complaint(VmSpec { cell: 1, disks, ..bare.clone() }), format!("vms[0].disks: {why}"));

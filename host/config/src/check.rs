@@ -82,6 +82,7 @@ impl Places {
 /// Checks a machine as a whole, and decides what was left open.
 pub fn machine(hardware: &mut HardwareDraft, boot: &BootConfig, places: &Places, report: &Report) {
     nodes(&hardware.plan, places, report);
+    cells(&hardware.plan, boot, places, report);
     disks(hardware, boot, places, report);
     disk_models(&hardware.plan, places, report);
     vm_disks(&hardware.plan, boot, places, report);
@@ -125,6 +126,13 @@ fn nodes(plan: &Hardware, places: &Places, report: &Report) {
                 places.error(report, "distances", message, help);
             }
         }
+    }
+}
+
+/// Every node is in one cell.
+fn cells(plan: &Hardware, boot: &BootConfig, places: &Places, report: &Report) {
+    if let Err(error) = boot.nodes_by_cell(plan.nodes.len()) {
+        places.report(report, "cells[0]", &error);
     }
 }
 
@@ -229,18 +237,28 @@ fn model(plan: &Hardware, places: &Places, report: &Report) {
 
 /// Memory is given on demand, so that more may be promised than there is; that is worth a word.
 fn memory(plan: &Hardware, boot: &BootConfig, places: &Places, report: &Report) {
-    let total = plan.memory_mib();
+    for cell in 0..boot.cells.len().max(1) {
+        memory_of(cell, plan, boot, places, report);
+    }
+}
+
+/// The same for the VMs of one cell.
+fn memory_of(cell: usize, plan: &Hardware, boot: &BootConfig, places: &Places, report: &Report) {
+    let nodes = boot.cells.get(cell).map(|cell| &cell.nodes);
+    let is_its = |node: usize| nodes.is_none_or(|nodes| nodes.iter().any(|own| own.index() == node));
+    let own = plan.nodes.iter().enumerate().filter(|(node, _)| is_its(*node));
+    let total = own.map(|(_, node)| u64::from(node.memory_mib)).sum::<u64>();
+    let whose = boot.cells.get(cell).map_or("the machine".to_owned(), |cell| format!("cell {:?}", cell.name.as_str()));
     let mut promised = 0;
-    for (index, vm) in boot.vms.iter().enumerate() {
+    for (index, vm) in boot.vms.iter().enumerate().filter(|(_, vm)| usize::from(vm.cell) == cell) {
         let path = format!("vms[{index}].memory_mib");
         let wanted = u64::from(vm.memory_mib);
         if wanted > total {
-            places.error(report, &path, format!("{wanted} MiB are more than the machine has ({total} MiB)"), None);
+            places.error(report, &path, format!("{wanted} MiB are more than {whose} has ({total} MiB)"), None);
         }
         promised += if vm.autostart { wanted } else { 0 };
         if promised > total && promised - wanted <= total && wanted <= total {
-            let message =
-                format!("the VMs up to {:?} may use {promised} MiB, the machine has {total}", vm.name.as_str());
+            let message = format!("the VMs up to {:?} may use {promised} MiB, {whose} has {total}", vm.name.as_str());
             let help = Some("possible, as memory is given on demand; a VM stops when there is none left".into());
             places.warning(report, &path, message, help);
         }
@@ -263,6 +281,7 @@ fn help_for(problem: &SpecProblem) -> Option<String> {
         SpecProblem::DiskShared { .. } => Some("mount it copy-on-write in both, or give each a partition".into()),
         SpecProblem::UnknownSubnet { .. } => Some("describe it with [[subnet]]".into()),
         SpecProblem::VirtioSlots { .. } => Some("leave out disks or nets, or say rng = false".into()),
+        SpecProblem::NotInFirstCell => Some("leave it out, or leave `cell` out".into()),
         SpecProblem::MulticastMac => Some("the first byte must be even, as in 02:00:00:00:00:01".into()),
         _ => None,
     }

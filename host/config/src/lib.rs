@@ -18,6 +18,10 @@
 //! harts = 2
 //! memory_mib = 2048
 //!
+//! [[cell]]                 # optional: nodes with a monitor of their own; or [machine] cells = N
+//! name = "a"
+//! nodes = [0]
+//!
 //! [[disk]]                 # `model = "hp97560" | "ssd"` and `scale` with [model]; `file`, or `size_mib` for an empty one that goes with the machine
 //! name = "debian"
 //! file = "cache:debian/root.img"
@@ -58,6 +62,7 @@
 //! Tested by unit tests that compare whole messages.
 #![forbid(unsafe_code)]
 
+mod cells;
 mod check;
 mod machine_file;
 mod model;

@@ -3,10 +3,11 @@
 use std::path::Path;
 use std::rc::Rc;
 
-use control::{BootConfig, LogLevel, MonitorOptions, Name, PlacementBy, SubnetSpec};
+use control::{BootConfig, CellSpec, LogLevel, MAX_CELLS, MonitorOptions, Name, PlacementBy, SubnetSpec};
 use disk_model::Preset;
 use toml::de::DeTable;
 
+use crate::cells;
 use crate::check::{self, Places};
 use crate::model_file;
 use crate::modules::Modules;
@@ -15,7 +16,7 @@ use crate::plan::{
     Backing, DiskModel, DiskPlan, Firmware, Hardware, ImageFormat, MachineInterrupts, MachinePlan, NodePlan,
 };
 use crate::problem::{ConfigError, Place, Report, Source};
-use crate::reader::{Layer, Section};
+use crate::reader::{At, Layer, Section};
 use crate::vm_file;
 
 /// What a server's CPU has by its profile, and Svvptc: a guest need not fence when it maps a page. QEMU empties its whole TLB
@@ -44,11 +45,12 @@ fn read(loader: &Loader, source: &Rc<Source>, table: &DeTable<'_>, report: &Repo
     let mut hardware = read_hardware(loader, &top, &mut places);
     let subnets = read_subnets(&top, &mut places);
     let options = read_options(&top, &mut places);
+    let cells = cells::read(&top, hardware.cells.as_ref(), hardware.plan.nodes.len(), &mut places);
     let mut modules = Modules::default();
-    let vms = read_vms(loader, &top, &mut modules, &mut places);
+    let vms = read_vms(loader, &top, &cells, &mut modules, &mut places);
     top.finish();
     let mut boot = BootConfig::new(name?);
-    (boot.subnets, boot.vms, boot.options) = (subnets, vms, options);
+    (boot.cells, boot.subnets, boot.vms, boot.options) = (cells, subnets, vms, options);
     if !report.has_errors() {
         check::machine(&mut hardware, &boot, &places, report);
     }
@@ -77,6 +79,8 @@ pub struct HardwareDraft {
     pub plan: Hardware,
     /// Which disks did not say whether they are read-only.
     pub undecided: Vec<bool>,
+    /// How many cells its nodes are divided into.
+    pub cells: Option<At<usize>>,
 }
 
 fn read_hardware(loader: &Loader, top: &Section<'_>, places: &mut Places) -> HardwareDraft {
@@ -113,11 +117,16 @@ fn read_hardware(loader: &Loader, top: &Section<'_>, places: &mut Places) -> Har
         monitor: None,
         qemu_args: Vec::new(),
     };
+    let mut cells = None;
     if let Some(section) = top.table("machine") {
         read_machine(loader, &section, &mut plan, places);
+        cells = section.number("cells", 1..=MAX_CELLS);
+        if cells.is_some() {
+            places.note("cells", &section, Some("cells"));
+        }
         section.finish();
     }
-    HardwareDraft { plan, undecided }
+    HardwareDraft { plan, undecided, cells }
 }
 
 fn read_machine(loader: &Loader, section: &Section<'_>, plan: &mut Hardware, places: &mut Places) {
@@ -282,7 +291,13 @@ fn read_options(top: &Section<'_>, places: &mut Places) -> MonitorOptions {
     options
 }
 
-fn read_vms(loader: &Loader, top: &Section<'_>, modules: &mut Modules, places: &mut Places) -> Vec<control::VmSpec> {
+fn read_vms(
+    loader: &Loader,
+    top: &Section<'_>,
+    cells: &[CellSpec],
+    modules: &mut Modules,
+    places: &mut Places,
+) -> Vec<control::VmSpec> {
     let sections = top.tables("vm");
     let defaults = top.table("vm_defaults").map(|section| (section.place().clone(), section.into_layer()));
     if let (true, Some((place, _))) = (sections.is_empty(), &defaults) {
@@ -291,7 +306,7 @@ fn read_vms(loader: &Loader, top: &Section<'_>, modules: &mut Modules, places: &
     let mut vms = Vec::new();
     for section in sections {
         let layer = defaults.as_ref().and_then(|(_, layer)| layer.clone());
-        vms.extend(vm_file::read_all(loader, section, layer, modules, places, vms.len()));
+        vms.extend(vm_file::read_all(loader, section, layer, cells, modules, places, vms.len()));
     }
     places.leave();
     vms

@@ -152,6 +152,34 @@ impl<'a> Section<'a> {
         }
     }
 
+    /// A string, or a whole number as one.
+    pub fn word_or_number(&self, key: &'static str) -> Option<At<String>> {
+        let found = self.value(key)?;
+        let text =
+            found.value.as_str().map(str::to_owned).or_else(|| integer(found.value).map(|value| value.to_string()));
+        match text {
+            Some(value) => Some(At { value, place: found.place }),
+            None => self.wrong_type(key, &found, "a string or a whole number"),
+        }
+    }
+
+    /// An array of whole numbers.
+    pub fn numbers<T: TryFrom<i128>>(&self, key: &'static str) -> Option<Vec<At<T>>> {
+        let found = self.value(key)?;
+        let Some(items) = found.value.as_array() else {
+            return self.wrong_type(key, &found, "an array of whole numbers");
+        };
+        let mut numbers = Vec::new();
+        for item in items.iter() {
+            let place = Place { source: Rc::clone(&found.place.source), span: item.span() };
+            match integer(item.get_ref()).and_then(|value| T::try_from(value).ok()) {
+                Some(value) => numbers.push(At { value, place }),
+                None => return self.wrong_type(key, &At { value: item.get_ref(), place }, "a whole number"),
+            }
+        }
+        Some(numbers)
+    }
+
     pub fn strings(&self, key: &'static str) -> Option<Vec<At<String>>> {
         let found = self.value(key)?;
         let Some(items) = found.value.as_array() else {

@@ -4,11 +4,12 @@ use std::path::Path;
 use std::rc::Rc;
 
 use control::{
-    Boot, DEFAULT_MTU, DiskMode, DiskSpec, Interrupts, Label, MacAddress, Name, NetSpec, OnCrash, OverlaySpec, Pages,
-    Placement, VmSpec,
+    Boot, CellSpec, DEFAULT_MTU, DiskMode, DiskSpec, Interrupts, Label, MacAddress, Name, NetSpec, OnCrash,
+    OverlaySpec, Pages, Placement, VmSpec,
 };
 use toml::de::DeTable;
 
+use crate::cells;
 use crate::check::Places;
 use crate::modules::{Found, ModuleKind, Modules};
 use crate::paths::{Loader, plain};
@@ -31,7 +32,7 @@ pub fn load(loader: &Loader, file: &Path, name: Option<&Name>) -> Result<VmPlan,
         let layer = Layer { source: Rc::clone(&source), table: &table };
         let section = Section::new(&report, "", Place { source: Rc::clone(&source), span: 0..0 }, vec![layer]);
         let mut places = Places::default();
-        let reader = VmReader { loader, section: &section, modules: &mut modules, places: &mut places };
+        let reader = VmReader { loader, section: &section, modules: &mut modules, places: &mut places, cells: &[] };
         spec = reader.read(name, None);
         section.finish();
         if let (Some(spec), false) = (&spec, report.has_errors())
@@ -50,6 +51,7 @@ pub fn read_all(
     loader: &Loader,
     section: Section<'_>,
     defaults: Option<Layer<'_>>,
+    cells: &[CellSpec],
     modules: &mut Modules,
     places: &mut Places,
     first: usize,
@@ -71,7 +73,7 @@ pub fn read_all(
     let mut specs = Vec::new();
     for number in numbers {
         places.enter(format!("vms[{}]", first + specs.len()));
-        let reader = VmReader { loader, section: &section, modules, places };
+        let reader = VmReader { loader, section: &section, modules, places, cells };
         specs.extend(reader.read(None, Some(number)));
     }
     section.finish();
@@ -147,6 +149,8 @@ struct VmReader<'r, 's> {
     section: &'r Section<'s>,
     modules: &'r mut Modules,
     places: &'r mut Places,
+    /// The machine's cells; of a VM alone nobody knows them.
+    cells: &'r [CellSpec],
 }
 
 impl VmReader<'_, '_> {
@@ -155,7 +159,7 @@ impl VmReader<'_, '_> {
         for (field, key) in [("ports", "ports"), ("disks", "disk"), ("nets", "net"), ("memory_mib", "memory_mib")] {
             self.places.note(field, self.section, Some(key));
         }
-        for key in ["vcpus", "weight", "nodes"] {
+        for key in ["vcpus", "weight", "nodes", "cell"] {
             self.places.note(key, self.section, Some(key));
         }
         self.places.note("boot", self.section, Some("kernel"));
@@ -317,8 +321,12 @@ impl VmReader<'_, '_> {
             ("first-touch", Placement::FirstTouch),
         ];
         set(&mut spec.placement, section.choice("placement", &placements));
+        spec.cell = cells::position(section, self.cells).unwrap_or(0);
         if let Some(ports) = section.strings("ports") {
             spec.ports = ports.iter().filter_map(|port| self.port(port)).collect();
+        } else if spec.cell != 0 {
+            // Nobody could open those that a VM has if it says nothing.
+            spec.ports.clear();
         }
     }
 

@@ -1,6 +1,7 @@
 //! Wrong descriptions and the whole messages that they get.
 
 use std::fs;
+use std::ops::Add;
 use std::path::Path;
 
 use config::{ConfigError, Loader, MachinePlan};
@@ -296,4 +297,87 @@ fn overlays() {
 #[track_caller]
 fn has_all(message: &str, parts: &[&str]) {
     assert!(parts.iter().all(|part| message.contains(part)), "{message}");
+}
+
+/// A machine of three nodes with a VM that needs no device.
+const NODES: &str = r#"name = "test"
+
+[[node]]
+harts = 2
+memory_mib = 1024
+
+[[node]]
+harts = 1
+memory_mib = 256
+
+[[node]]
+harts = 1
+memory_mib = 256
+
+[[vm]]
+name = "one"
+memory_mib = 64
+kernel = "Image"
+"#;
+
+/// The message for that machine with these lines at its beginning and at its end (in the VM).
+#[track_caller]
+fn with_cells(first: &str, last: &str) -> String {
+    message(&NODES.replacen("name = \"test\"\n", &format!("name = \"test\"\n{first}\n"), 1).add(last))
+}
+
+#[test]
+fn cells() {
+    assert_eq!(
+        with_cells("[machine]\ncells = 4", ""),
+        "m.toml:3:9: error: machine.cells: 4 cells are too many for 3 nodes, at most 3 are possible\n  help: a cell has one node or more"
+    );
+    assert_eq!(with_cells("[machine]\ncells = 9", ""), "m.toml:3:9: error: machine.cells: 9 is not in 1 to 8");
+    assert_eq!(with_cells("[[cell]]\nnodes = [0, 1]", ""), "m.toml:2:1: error: cell: node 2 is in no cell");
+    assert_eq!(
+        with_cells("[[cell]]\nnodes = [0, 1]\n[[cell]]\nnodes = [2, 1]", ""),
+        "m.toml:5:9: error: cell.nodes: node 1 is named twice"
+    );
+    assert_eq!(
+        with_cells("[[cell]]\nnodes = [0, 1]\n[[cell]]\nnodes = [2, 3]", ""),
+        "m.toml:5:9: error: cell.nodes: the machine has no node 3"
+    );
+    assert_eq!(
+        with_cells("[[cell]]\nnodes = [1, 2]\n[[cell]]\nnodes = [0]", ""),
+        "m.toml:3:9: error: cell.nodes: the first cell must have node 0, where the machine boots"
+    );
+    assert_eq!(
+        with_cells("[machine]\ncells = 2\n[[cell]]\nnodes = [0, 1]", ""),
+        "m.toml:4:1: error: cell: [machine] has said `cells` already\n  help: say either how many there are, or which"
+    );
+    assert_eq!(
+        with_cells("[[cell]]\nnodes = [\"a\"]", ""),
+        "m.toml:3:10: error: cell.nodes: must be a whole number, this is a string"
+    );
+}
+
+/// What VMs of other cells than the first hear of what they cannot have.
+const ALONE: &str = "only a VM of the first cell can have this: the others drive no disk and no network, and talk to no \
+                     client\n  help: leave it out, or leave `cell` out";
+
+#[test]
+fn vms_in_cells() {
+    // Some of the first lines of `NODES` are above these.
+    let two = "[[cell]]\nname = \"a\"\nnodes = [0]\n[[cell]]\nname = \"far\"\nnodes = [1, 2]";
+    assert_eq!(
+        with_cells(two, "cell = \"fat\""),
+        "m.toml:25:8: error: vm.cell: the machine has no cell \"fat\"\n  help: did you mean `far`?"
+    );
+    assert_eq!(with_cells(two, "cell = 2"), "m.toml:25:8: error: vm.cell: there is no cell 2");
+    assert_eq!(with_cells("", "cell = 1"), "m.toml:20:8: error: vm.cell: there is no cell 1");
+    assert_eq!(with_cells(two, "cell = \"far\"\nports = [\"p\"]"), format!("m.toml:26:9: error: vm.ports: {ALONE}"));
+    assert_eq!(
+        with_cells(two, "cell = \"far\"\ndisk = [{ source = \"d\" }]\n[[disk]]\nname = \"d\"\nsize_mib = 64"),
+        format!("m.toml:26:8: error: vm.disk: {ALONE}")
+    );
+    let large = NODES.replace("memory_mib = 64", "memory_mib = 514").add("cell = 1");
+    assert_eq!(
+        message(&large.replacen("name = \"test\"", two, 1)),
+        "m.toml:22:14: error: vm.memory_mib: 514 MiB are more than cell \"far\" has (512 MiB)"
+    );
 }

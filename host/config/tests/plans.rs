@@ -260,3 +260,32 @@ fn the_reference_says_what_is_so_anyway() {
     let describe = |model: &config::ModelPlan| model.describe(&plan.hardware).expect("it is possible");
     assert_eq!(describe(model), describe(&usual));
 }
+
+#[test]
+fn nodes_are_divided_into_cells() {
+    let place = Place::new();
+    place.kernel("Image");
+    let vm =
+        |name: &str, rest: &str| format!("[[vm]]\nname = \"{name}\"\nmemory_mib = 64\nkernel = \"Image\"\n{rest}\n");
+    let shape = |first: &str, vms: &str| {
+        let plan = place.load(&format!("{first}\n{}{vms}", NODE.repeat(3))).unwrap_or_else(|error| panic!("{error:#}"));
+        let cells = plan.boot.cells.iter();
+        let cells: Vec<_> =
+            cells.map(|cell| (cell.name.to_string(), cell.nodes.iter().map(|node| node.0).collect())).collect();
+        (cells, plan.boot.vms.iter().map(|vm| vm.cell).collect::<Vec<_>>())
+    };
+    let even: Vec<(String, Vec<u8>)> = vec![("0".into(), vec![0, 1]), ("1".into(), vec![2])];
+    let vms = vm("a", "") + &vm("b", "cell = 1") + &vm("c", "cell = \"1\"");
+    assert_eq!(shape("[machine]\ncells = 2", &vms), (even, vec![0, 1, 1]));
+    let named: Vec<(String, Vec<u8>)> = vec![("near".into(), vec![0, 2]), ("1".into(), vec![1])];
+    let cells = "[[cell]]\nname = \"near\"\nnodes = [0, 2]\n[[cell]]\nnodes = [1]";
+    let vms = vm("a", "cell = \"near\"") + &vm("b", "cell = 1");
+    assert_eq!(shape(cells, &vms), (named, vec![0, 1]));
+    assert_eq!(shape("[machine]\ncells = 1", &vm("a", "cell = 0")), (vec![], vec![0]));
+    assert_eq!(shape("", &vm("a", "")), (vec![], vec![0]));
+    // The port that a VM has if it says nothing is the first cell's.
+    let plan =
+        place.load(&format!("[machine]\ncells = 3\n{}{}", NODE.repeat(3), vm("a", "cell = 2"))).expect("it is good");
+    assert!(plan.boot.vms[0].ports.is_empty());
+    assert_eq!(plan.boot.validate(), Ok(()));
+}
