@@ -35,10 +35,7 @@ mod vm;
 #[panic_handler]
 fn panic(info: &core::panic::PanicInfo<'_>) -> ! {
     machine::logging::last_words(format_args!("{info}"));
-    rv::sbi::shutdown(true);
-    loop {
-        rv::fence::wait_for_interrupt();
-    }
+    hart::fail()
 }
 
 #[cfg(not(target_os = "none"))]

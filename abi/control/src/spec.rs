@@ -189,6 +189,18 @@ impl Segment {
     }
 }
 
+impl Boot {
+    /// The modules that it names.
+    pub fn modules(&self) -> impl Iterator<Item = &Label> {
+        let (first, second) = match self {
+            Self::Kernel { kernel, initrd, .. } => (kernel, initrd.as_ref()),
+            Self::Program { program, initrd, .. } => (program, initrd.as_ref()),
+            Self::Firmware { module } => (module, None),
+        };
+        core::iter::once(first).chain(second)
+    }
+}
+
 /// A virtual disk.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct DiskSpec {

@@ -89,6 +89,11 @@ pub fn enable_double_traps() -> SbiRet {
     call(fwft::EID_FWFT, fwft::SET, [fwft::feature_type::DOUBLE_TRAP as u64, 1, 0, 0, 0])
 }
 
+/// Stops the calling hart; somebody may start it again. Returns only on refusal.
+pub fn hart_stop() -> SbiRet {
+    call(hsm::EID_HSM, hsm::HART_STOP, [0; 5])
+}
+
 /// Sends a supervisor software interrupt to one hart.
 pub fn send_ipi(hart_id: u64) -> SbiRet {
     call(spi::EID_SPI, spi::SEND_IPI, [1, hart_id, 0, 0, 0])
@@ -112,6 +117,12 @@ pub fn shutdown(failure: bool) -> SbiRet {
 /// One raw call, for extensions that are forwarded (PMU).
 pub fn raw(eid: u64, fid: u64, args: [u64; 5]) -> SbiRet {
     call(eid as usize, fid as usize, args)
+}
+
+/// Writes up to `len` bytes of memory at machine address `addr` to the firmware's debug console (DBCN), in one go; the value
+/// is how many it took.
+pub fn console_write(addr: u64, len: u64) -> SbiRet {
+    call(sbi_spec::dbcn::EID_DBCN, sbi_spec::dbcn::CONSOLE_WRITE, [len, addr, 0, 0, 0])
 }
 
 /// Writes one byte to the firmware's debug console (DBCN; the legacy console where DBCN is absent).

@@ -7,8 +7,8 @@ use config::{
     Backing, DiskPlan, Firmware, Hardware, ImageFormat, MachineInterrupts, MachinePlan, ModuleFile, NodePlan,
 };
 use control::{
-    Boot, BootConfig, Event, EventKind, Label, MachineStats, Name, StreamData, SubnetSpec, VmSpec, VmState, VmStats,
-    VmSummary,
+    Boot, BootConfig, CellSpec, Event, EventKind, Label, MachineStats, Name, StreamData, SubnetSpec, VmSpec, VmState,
+    VmStats, VmSummary,
 };
 use machine::{Client, LaunchOptions, Machine, RunRoot, Stream};
 use tempfile::TempDir;
@@ -101,6 +101,13 @@ impl Rig {
     #[must_use]
     pub fn node(self, harts: u16, memory_mib: u32) -> Self {
         self.hardware(|hardware| hardware.nodes.push(NodePlan { harts, memory_mib }))
+    }
+
+    /// Cells; without any all nodes are one.
+    #[must_use]
+    pub fn cells(mut self, cells: Vec<CellSpec>) -> Self {
+        self.plan.boot.cells = cells;
+        self
     }
 
     /// A disk behind a raw image that is never written.

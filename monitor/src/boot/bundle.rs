@@ -61,6 +61,28 @@ impl Bundle {
     }
 }
 
+/// The files of `archive` that a cell needs, as they stand there: one after the other they are an archive.
+#[must_use]
+pub fn files_of(archive: &'static [u8], config: &BootConfig, cell: usize) -> Vec<&'static [u8]> {
+    let needed = |name: &[u8]| {
+        let mut own = config.vms.iter().filter(|vm| usize::from(vm.cell) == cell);
+        let always = [BOOT_CONFIG_NAME.as_bytes(), TRAILER];
+        always.contains(&name) || own.any(|vm| vm.boot.modules().any(|module| module.as_str().as_bytes() == name))
+    };
+    let mut files = Vec::new();
+    let mut rest = archive;
+    while let Some((name, _, after)) = next_file(rest) {
+        if needed(name) {
+            files.push(&rest[..rest.len() - after.len()]);
+        }
+        if name == TRAILER {
+            break;
+        }
+        rest = after;
+    }
+    files
+}
+
 /// (name without the final zero, content, what follows).
 fn next_file(archive: &'static [u8]) -> Option<(&'static [u8], &'static [u8], &'static [u8])> {
     let header = archive.get(..HEADER).filter(|header| header.starts_with(MAGIC))?;

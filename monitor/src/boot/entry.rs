@@ -2,6 +2,8 @@
 //!
 //! Entry state (SBI specification, "HSM", and the RISC-V Linux boot protocol): S/HS-mode, translation off,
 //! interrupts off, `a0` = hart id, `a1` = device tree (boot hart) or the opaque value of `hart_start`.
+//!
+//! A cell that another one starts enters its own copy of the image at `cell_start`, and goes the same way as the boot hart.
 //
 // UNSAFETY: nothing is set up yet; this can only be assembly.
 #![expect(unsafe_code)]
@@ -42,7 +44,16 @@ _start:
     .ascii "RISCV\0\0\0"
     .ascii "RSC\x05"
     .word 0
-1:  csrw sie, zero
+1:  li s2, 0
+    j 8f
+
+    .globl cell_start
+    .balign 4
+cell_start:
+    # another cell's hart wrote this code
+    fence.i
+    li s2, 1
+8:  csrw sie, zero
     csrw sip, zero
     mv s0, a0
     mv s1, a1
@@ -54,6 +65,15 @@ _start:
     sd zero, 24(t0)
     addi t0, t0, 32
     bltu t0, t1, 2b
+    # .data as it is before anything has run, for the cells that this one starts
+    lla t0, __data_start
+    lla t1, __bss_start
+    lla t2, __pristine_start
+9:  ld t3, 0(t0)
+    sd t3, 0(t2)
+    addi t0, t0, 8
+    addi t2, t2, 8
+    bltu t0, t1, 9b
     # direct map: gigapages V|R|W|A|D
     lla t0, boot_root
     li t1, {direct_index} * 8
@@ -100,6 +120,7 @@ _start:
     mv a0, s0
     mv a1, s1
     sub a2, t1, t2
+    mv a3, s2
     mv tp, zero
     call {boot}
 6:  wfi
@@ -162,6 +183,7 @@ boot_stack_top:
 
 unsafe extern "C" {
     fn secondary_start();
+    fn cell_start();
     fn enter_start_block(block: *const StartBlock) -> !;
 }
 
@@ -169,6 +191,12 @@ unsafe extern "C" {
 #[must_use]
 pub fn secondary_start_address() -> u64 {
     secondary_start as *const () as u64
+}
+
+/// The linked address of the entry for a cell that another one starts.
+#[must_use]
+pub fn cell_start_address() -> u64 {
+    cell_start as *const () as u64
 }
 
 /// Continues on `block`'s stack, tables and entry.

@@ -7,7 +7,9 @@
 mod bundle;
 mod entry;
 mod features;
+mod handover;
 mod paging;
+mod share;
 mod stack;
 
 pub use bundle::Bundle;
@@ -19,41 +21,46 @@ use crate::{
     run,
     services::{mail, modules, shortage},
 };
-use addr::{BASE_PAGE, MachineAddr, Mfn};
+use addr::{BASE_PAGE, HartId, MachineAddr, Mfn};
 use alloc::{boxed::Box, vec::Vec};
 use entry::StartBlock;
 use machine_tree::{AddressRange, MachineDescription};
 use rv::{csr, sbi, world};
+use share::{Arrival, Share};
 
-/// Bytes looked at before the tree's own header says how long it is.
-const TREE_MAX: usize = 2 << 20;
+/// The longest tree that is read; its own header says how long it is.
+const TREE_MAX: u64 = 2 << 20;
 
-/// The boot hart's first Rust code: translation is on with the boot tables, everything else is still to do.
-pub(crate) extern "C" fn boot(hart_id: u64, device_tree: u64, load_offset: u64) -> ! {
+/// The first Rust code of a cell's first hart: translation is on with the boot tables, everything else is still to do.
+/// `handed` is where the device tree is, or a [`handover::Handover`] if another cell `is_started` this one.
+pub(crate) extern "C" fn boot(hart_id: u64, handed: u64, load_offset: u64, is_started: u64) -> ! {
     world::install_trap_vector();
-    machine::logging::init();
     image::set_loaded_at(MachineAddr::new(layout::IMAGE_BASE.wrapping_add(load_offset)));
-    let tree_at = MachineAddr::new(device_tree);
-    let blob = boot_bytes(tree_at, TREE_MAX);
-    let description = MachineDescription::parse(blob).unwrap_or_else(|why| panic!("device tree: {why}"));
-    machine::logging::set_timebase(description.timebase_hz);
+    machine::logging::init();
+    let handed = MachineAddr::new(handed);
+    let arrival = match is_started {
+        0 => Arrival::from_firmware(tree_range(handed)),
+        _ => Arrival::from_cell(handed),
+    };
+    let whole =
+        MachineDescription::parse(share::bytes(arrival.tree)).unwrap_or_else(|why| panic!("device tree: {why}"));
+    machine::logging::set_timebase(whole.timebase_hz);
+    let Share { description, bundle, taken, epoch_ns, others } = share::take(&whole, &arrival, HartId(hart_id));
     report(&description);
     features::adopt(&description);
-    let taken = [image_range(), blob_range(tree_at, blob)];
     memory::init(&description, &taken);
-    let bundle = description.chosen.initrd.map(|range| {
-        let bytes = usize::try_from(range.bytes()).expect("the bundle lies in memory");
-        Bundle::parse(boot_bytes(range.start(), bytes))
-    });
     let roots: Vec<Mfn> = description.nodes.ids().map(paging::build_node).collect();
-    take_over(description, bundle.unwrap_or_default());
-    start_harts(hart_id, &roots)
+    take_over(description, bundle, epoch_ns);
+    let own = start_harts(hart_id, &roots);
+    share::start(&others);
+    drop((whole, others));
+    enter(own)
 }
 
 /// The machine's devices, from the bottom up, and what the bundle brings.
-fn take_over(description: MachineDescription, bundle: Bundle) {
+fn take_over(description: MachineDescription, bundle: Bundle, epoch_ns: Option<u64>) {
     modules::adopt(bundle.modules.into_iter().map(|module| (module.name, module.bytes)));
-    machine::init(description, bundle.config);
+    machine::init(description, bundle.config, epoch_ns);
     shortage::init();
     io::disks::init();
     io::network::init();
@@ -69,31 +76,27 @@ fn report(description: &MachineDescription) {
         description.nodes.count(),
         sbi::spec_version(),
     );
-}
-
-fn image_range() -> AddressRange {
-    let parts = image::parts();
-    AddressRange::new(image::loaded_at(), parts.end - parts.start).expect("the image lies in memory")
+    if !machine::cell::is_alone() {
+        let harts: Vec<_> = description.harts.iter().map(|hart| hart.id.0).collect();
+        let nodes: Vec<_> = machine::cell::nodes().iter().map(|node| node.0).collect();
+        let mib = description.memory.iter().map(|memory| memory.range.bytes()).sum::<u64>() >> 20;
+        log::info!("nodes {nodes:?}, harts {harts:?}, {mib} MiB");
+    }
 }
 
 /// The tree's own extent, from its header's `totalsize`.
-fn blob_range(at: MachineAddr, blob: &[u8]) -> AddressRange {
-    let bytes = blob.get(4..8).and_then(|field| field.try_into().ok()).map_or(0, u32::from_be_bytes);
-    AddressRange::new(at, u64::from(bytes).next_multiple_of(BASE_PAGE)).expect("the tree lies in memory")
-}
-
-#[expect(unsafe_code)]
-fn boot_bytes(at: MachineAddr, len: usize) -> &'static [u8] {
-    // UNSAFETY and SAFETY: the firmware's hand-over puts the tree and the bundle into RAM; both are reserved before
-    // any frame is handed out, and nobody writes them.
-    unsafe { direct::as_bytes(at, len) }
+fn tree_range(at: MachineAddr) -> AddressRange {
+    let mut field = [0; 4];
+    direct::read_bytes(MachineAddr::new(at.raw() + 4), &mut field);
+    let bytes = u64::from(u32::from_be_bytes(field)).min(TREE_MAX);
+    AddressRange::new(at, bytes.next_multiple_of(BASE_PAGE)).expect("the tree lies in memory")
 }
 
 /// How long a hart may take to start before the next one does, in fractions of a second.
 const START_HZ: u64 = 4;
 
-/// Builds the harts, starts all but this one, and enters this one's loop.
-fn start_harts(boot_hart: u64, roots: &[Mfn]) -> ! {
+/// Builds the harts and starts all but this one; where this one goes on.
+fn start_harts(boot_hart: u64, roots: &[Mfn]) -> &'static StartBlock {
     let description = machine::description();
     let harts: Vec<&'static Hart> = description
         .harts
@@ -120,8 +123,7 @@ fn start_harts(boot_hart: u64, roots: &[Mfn]) -> ! {
             log::warn!("hart {} has not come up yet", hart.hart_id);
         }
     }
-    let own = own.expect("the boot hart is in the device tree");
-    enter(own)
+    own.expect("the boot hart is in the device tree, and in this cell")
 }
 
 /// Waits a while for a hart that was started. One comes after the other: OpenSBI 1.5 takes memory for a hart while it starts,

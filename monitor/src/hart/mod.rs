@@ -10,6 +10,7 @@ mod tools;
 pub use stopwatch::Stopwatch;
 pub use tools::HartTools;
 
+use crate::machine::cell;
 use addr::{CpuIndex, HartId, NodeId};
 use alloc::boxed::Box;
 use core::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
@@ -121,6 +122,17 @@ impl Hart {
     pub fn take_kick(&self) -> bool {
         self.kicked.swap(false, Ordering::SeqCst)
     }
+}
+
+/// The calling hart cannot go on. The first cell takes the machine with it, as nobody could talk to the rest; any other
+/// cell ends alone.
+pub fn fail() -> ! {
+    if cell::is_first() {
+        rv::sbi::shutdown(true);
+    } else if cell::set_failed() {
+        all().iter().for_each(|hart| hart.kick());
+    }
+    cell::stop_hart()
 }
 
 /// Adds to a counter that only the caller writes.

@@ -8,6 +8,7 @@
 use super::irq;
 use addr::{CpuIndex, HartId};
 use core::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use rv::csr;
 use spin::Once;
 
 /// Whether somebody has left something that has no date.
@@ -20,6 +21,31 @@ static LATEST: AtomicU64 = AtomicU64::new(0);
 static IS_DEFERRED: AtomicBool = AtomicBool::new(false);
 /// The hart that does the duties.
 static CONTROL: Once<(CpuIndex, HartId)> = Once::new();
+
+/// Ticks between two looks at devices that cannot call, and when the next one is; never where all can.
+static POLL_TICKS: AtomicU64 = AtomicU64::new(0);
+static NEXT_POLL: AtomicU64 = AtomicU64::new(u64::MAX);
+
+/// Boot: some devices cannot call, so all are asked again after so many ticks.
+pub fn poll_every(ticks: u64) {
+    POLL_TICKS.store(ticks, Ordering::Relaxed);
+    NEXT_POLL.store(0, Ordering::Relaxed);
+}
+
+/// When devices are to be asked that cannot call.
+#[must_use]
+pub fn next_poll() -> u64 {
+    NEXT_POLL.load(Ordering::Relaxed)
+}
+
+/// The control hart looks: if it is time, everything is asked as if it had called.
+pub fn poll() {
+    let now = csr::time::read();
+    if next_poll() <= now {
+        NEXT_POLL.store(now + POLL_TICKS.load(Ordering::Relaxed), Ordering::Relaxed);
+        call();
+    }
+}
 
 /// Boot: this hart does the duties.
 pub fn set_control(cpu: CpuIndex, hart: HartId) {

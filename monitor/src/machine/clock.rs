@@ -17,12 +17,20 @@ const REGISTER_BYTES: u64 = 8;
 static EPOCH_NS: AtomicU64 = AtomicU64::new(0);
 static NEXT_ALARM: AtomicU64 = AtomicU64::new(u64::MAX);
 
-/// Boot: asks the machine's clock.
-pub fn init(description: &MachineDescription) {
-    match description.rtc.as_ref().and_then(read) {
-        Some(now) => EPOCH_NS.store(now.wrapping_sub(super::ticks_to_ns(csr::time::read())), Ordering::Relaxed),
+/// Boot: the time of day is known as [`epoch_of`] gives it.
+pub fn init(epoch_ns: Option<u64>) {
+    match epoch_ns {
+        Some(epoch) => EPOCH_NS.store(epoch, Ordering::Relaxed),
         None => log::warn!("the machine has no clock that the monitor knows: guests' time begins at 1970"),
     }
+}
+
+/// Asks the machine's clock: nanoseconds since 1970 at `time` = 0.
+#[must_use]
+pub fn epoch_of(description: &MachineDescription) -> Option<u64> {
+    let now = description.rtc.as_ref().and_then(read)?;
+    let since = u128::from(csr::time::read()) * 1_000_000_000 / u128::from(description.timebase_hz);
+    Some(now.wrapping_sub(since as u64))
 }
 
 fn read(rtc: &Rtc) -> Option<u64> {

@@ -14,6 +14,9 @@ use spin::{Mutex, Once};
 /// The hart that takes the devices' interrupts.
 const IO_HART: CpuIndex = CpuIndex(0);
 
+/// Looks per second at devices whose interrupts come to no hart of ours, as a PLIC's whose wires lead to another cell.
+const POLL_HZ: u64 = 500;
+
 /// Version of the miss counters' layout: the only one that is taken into use.
 const LAYOUT: u32 = model_file::VERSION as u32;
 
@@ -79,6 +82,8 @@ pub fn discover(description: &MachineDescription, controllers: &mut Controllers)
     if let Some(counters) = &counters {
         log::info!("miss counters at {}: layout {}, {} pages", counters.place(), LAYOUT, counters.pages());
     }
+    // They count for the machine's nodes and pages, and know nothing of cells.
+    let counters = counters.filter(|_| super::cell::is_alone());
     let mut devices = Devices { disks: Vec::new(), nic: None, control: None, counters: counters.map(Mutex::new) };
     let mut entropy_bytes = description.chosen.rng_seed.len();
     for device in found {
@@ -95,7 +100,8 @@ pub fn discover(description: &MachineDescription, controllers: &mut Controllers)
             continue;
         }
         if let Some(Err(why)) = interrupt.map(|source| controllers.attach(source, IO_HART)) {
-            log::warn!("device at {place}: interrupt: {why}");
+            log::warn!("device at {place}: interrupt: {why}; it is asked {POLL_HZ} times a second");
+            super::agenda::poll_every(super::capabilities().timebase_hz / POLL_HZ);
         }
     }
     let names: Vec<_> = devices.disks.iter().map(|disk| alloc::string::String::from(disk.lock().name())).collect();

@@ -19,10 +19,11 @@ const JITTER_SAMPLES: u64 = 64;
 /// is broken delays the boot.
 const PATIENCE_S: u64 = 2;
 
-/// Boot: takes the firmware's seed in, and the moment.
-pub fn init(seed: &[u8]) {
+/// Boot: takes the firmware's seed in, who we are of those that it gave it to, and the moment.
+pub fn init(seed: &[u8], cell: u64) {
     let mut pool = POOL.lock();
     pool.mix(seed);
+    pool.mix(&cell.to_le_bytes());
     for _ in 0..JITTER_SAMPLES {
         // How long the last round took is what there is to know here.
         pool.mix(&csr::time::read().to_le_bytes());

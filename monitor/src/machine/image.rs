@@ -3,6 +3,7 @@
 // UNSAFETY: linker symbols are foreign statics of which only the address is taken.
 #![expect(unsafe_code)]
 
+use crate::machine::direct;
 use addr::MachineAddr;
 use spin::Once;
 
@@ -10,6 +11,9 @@ unsafe extern "C" {
     static __image_start: u8;
     static __text_end: u8;
     static __rodata_end: u8;
+    static __data_start: u8;
+    static __bss_start: u8;
+    static __pristine_start: u8;
     static __image_end: u8;
 }
 
@@ -55,4 +59,14 @@ pub fn loaded_at() -> MachineAddr {
 #[must_use]
 pub fn machine_of(va: u64) -> MachineAddr {
     MachineAddr::new(va - parts().start + loaded_at().raw())
+}
+
+/// The image as it was loaded, at machine address `to`: text and read-only data, and what data was before anything ran. The
+/// rest needs no content.
+pub fn copy_to(to: MachineAddr) {
+    let parts = parts();
+    let (data, bss) = (&raw const __data_start as u64, &raw const __bss_start as u64);
+    let to = |va: u64| MachineAddr::new(to.raw() + (va - parts.start));
+    direct::copy(to(parts.start), machine_of(parts.start), parts.rodata_end - parts.start);
+    direct::copy(to(data), machine_of(&raw const __pristine_start as u64), bss - data);
 }

@@ -2,16 +2,60 @@
 //!
 //! For what the monitor has to say about itself, not a trace: a guest can never cause a line per action here.
 
+use super::memory;
 use core::fmt::{self, Write};
 use core::sync::atomic::{AtomicU64, Ordering};
 use rv::{csr, sbi};
-use spin::Mutex;
+use spin::{Mutex, Once};
 
 /// Ticks of the clock in a second. Until the device tree has told, lines carry ticks as if they were microseconds.
 static TIMEBASE_HZ: AtomicU64 = AtomicU64::new(1_000_000);
 
-static CONSOLE: Mutex<Console> = Mutex::new(Console);
+static CONSOLE: Mutex<Line> = Mutex::new(Line { bytes: [0; LINE_BYTES], len: 0 });
 
+/// What the cell is called, for machines that have several.
+static CELL: Once<&'static str> = Once::new();
+
+/// Bytes that go to the firmware at once. Lines of several cells mix only where they are longer.
+const LINE_BYTES: usize = 256;
+
+/// A line on its way out. It lies in the image, of which the firmware can be told the machine address.
+struct Line {
+    bytes: [u8; LINE_BYTES],
+    len: usize,
+}
+
+impl Line {
+    /// Hands over what there is, in one call where the firmware has one for it.
+    fn flush(&mut self) {
+        let at = memory::machine_address_of(self.bytes.as_ptr() as u64).raw();
+        let mut done = 0;
+        while done < self.len {
+            let answer = sbi::console_write(at + done as u64, (self.len - done) as u64);
+            if !answer.is_ok() || answer.value == 0 {
+                break;
+            }
+            done += answer.value as usize;
+        }
+        self.bytes[..self.len].iter().skip(done).for_each(|byte| sbi::console_byte(*byte));
+        self.len = 0;
+    }
+}
+
+impl Write for Line {
+    fn write_str(&mut self, text: &str) -> fmt::Result {
+        for byte in text.bytes() {
+            if self.len == LINE_BYTES {
+                self.flush();
+            }
+            self.bytes[self.len] = byte;
+            self.len += 1;
+        }
+        Ok(())
+    }
+}
+
+/// The console without a lock and a memory.
 struct Console;
 
 impl Write for Console {
@@ -39,7 +83,12 @@ impl log::Log for Sink {
         let us = u128::from(ticks) * 1_000_000 / u128::from(hz);
         let mut console = CONSOLE.lock();
         // The console cannot fail; a formatting error of a caller's type is not worth dying for.
-        let _ = writeln!(console, "[{seconds:>5}.{us:06}] {:<5} {}", record.level(), record.args());
+        let _ = write!(console, "[{seconds:>5}.{us:06}] {:<5} ", record.level());
+        if let Some(cell) = CELL.get() {
+            let _ = write!(console, "cell {cell}: ");
+        }
+        let _ = writeln!(console, "{}", record.args());
+        console.flush();
     }
 
     fn flush(&self) {}
@@ -57,7 +106,13 @@ pub fn set_timebase(hz: u64) {
     TIMEBASE_HZ.store(hz.max(1), Ordering::Relaxed);
 }
 
+/// From here on lines say which cell they are of.
+pub fn set_cell(name: &'static str) {
+    CELL.call_once(|| name);
+}
+
 /// Writes a last message without taking the lock: whoever holds it may be the one that died.
 pub fn last_words(args: fmt::Arguments<'_>) {
-    let _ = writeln!(Console, "\nMONITOR PANIC: {args}");
+    let cell = CELL.get().copied().unwrap_or_default();
+    let _ = writeln!(Console, "\nMONITOR PANIC: {cell}{}{args}", if cell.is_empty() { "" } else { ": " });
 }

@@ -2,6 +2,7 @@
 //! knows of VMs.
 
 pub mod agenda;
+pub mod cell;
 pub mod clock;
 pub mod devices;
 pub mod direct;
@@ -72,15 +73,21 @@ pub fn description() -> &'static MachineDescription {
     DESCRIPTION.get().expect("boot sets the description first")
 }
 
-/// Takes the machine over: controllers and devices.
-pub fn init(description: MachineDescription, config: Option<BootConfig>) {
+/// Takes the machine over: controllers and devices. `epoch_ns` is [`clock::epoch_of`] the machine.
+pub fn init(description: MachineDescription, config: Option<BootConfig>, epoch_ns: Option<u64>) {
     let mut controllers = irq::discover(&description);
-    entropy::init(&description.chosen.rng_seed);
-    clock::init(&description);
+    // The firmware gives all cells one seed.
+    entropy::init(&description.chosen.rng_seed, cell::index() as u64);
+    clock::init(epoch_ns);
     devices::discover(&description, &mut controllers);
     irq::install(controllers);
     DESCRIPTION.call_once(|| description);
-    CONFIG.call_once(|| config.unwrap_or_else(|| BootConfig::new(default_name())));
+    let mut config = config.unwrap_or_else(|| BootConfig::new(default_name()));
+    if !cell::is_first() {
+        // Networks are the first cell's, which has the interface.
+        config.subnets.clear();
+    }
+    CONFIG.call_once(|| config);
 }
 
 fn default_name() -> Name {

@@ -7,8 +7,8 @@ use crate::{
     control::{ControlStream, Server},
     hart::{self, Hart},
     io::{disks, network},
-    machine::{agenda, capabilities, clock, config, description, devices, heap_reserve, memory},
-    services::{alarms, balance, joining, locality, merging, reclaim, registry},
+    machine::{agenda, capabilities, cell, clock, config, description, devices, heap_reserve, memory},
+    services::{alarms, balance, joining, locality, merging, reclaim, registry, reports},
     trace,
 };
 use ::control::EventKind;
@@ -73,6 +73,7 @@ pub fn device_interrupt(hart: &Hart, source: InterruptSource) {
 
 /// One bounded step of each duty that is due.
 pub fn step() {
+    agenda::poll();
     if agenda::take_call() {
         let mut server = SERVER.lock();
         let server = server.get_or_insert_with(begin);
@@ -87,6 +88,7 @@ pub fn step() {
     merging::step();
     locality::step();
     joining::step();
+    reports::step();
     if is_balancing_due() || is_past(balance::next_look()) {
         balance::step(&registry::lock());
         NEXT_BALANCE.store(csr::time::read() + capabilities().timebase_hz / balance::REBALANCE_HZ, Ordering::Relaxed);
@@ -100,7 +102,9 @@ fn plan() {
         .min(clock::next_alarm())
         .min(locality::next_look())
         .min(heap_reserve::next_look())
-        .min(reclaim::next_look());
+        .min(reclaim::next_look())
+        .min(reports::next_look())
+        .min(agenda::next_poll());
     agenda::note(soon.min(merging::next_step()).min(joining::next_look()), soon.min(merging::latest_step()));
 }
 
@@ -116,7 +120,7 @@ fn begin() -> Server {
         },
     );
     let mut registry = registry::lock();
-    for spec in config().vms.clone() {
+    for spec in config().vms.iter().filter(|spec| usize::from(spec.cell) == cell::index()).cloned() {
         let (name, autostart) = (spec.name.clone(), spec.autostart);
         let outcome = registry.create(spec).and_then(|_| if autostart { registry.start(&name) } else { Ok(()) });
         if let Err(why) = outcome {

@@ -63,6 +63,9 @@ fn has_news(hart: &Hart) -> bool {
 #[inline(never)]
 fn attend(hart: &Hart, local: &mut HartLocal) {
     clear_software_interrupt();
+    if crate::machine::cell::has_failed() {
+        crate::machine::cell::stop_hart();
+    }
     if csr::sip::read() & interrupt::SEI != 0 {
         crate::machine::irq::handle_external(hart.cpu, |source| duties::device_interrupt(hart, source));
     }

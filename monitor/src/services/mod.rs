@@ -11,4 +11,5 @@ pub mod merging;
 pub mod modules;
 pub mod reclaim;
 pub mod registry;
+pub mod reports;
 pub mod shortage;

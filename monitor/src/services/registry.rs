@@ -125,6 +125,10 @@ impl Registry {
         if self.records.iter().any(|record| record.spec.name == spec.name) {
             return Err(ControlError::VmExists { name: spec.name });
         }
+        if usize::from(spec.cell) != crate::machine::cell::index() {
+            let what = "a VM of another cell: it has to be in the machine file".into();
+            return Err(ControlError::Unsupported { what });
+        }
         build::check(&spec)?;
         let id = self.take_id();
         let console = Console::new(crate::machine::options().console_kib as usize * 1024);

@@ -1,0 +1,220 @@
+//! The machine is shared out among its cells.
+//!
+//! Each cell boots as if it were alone, with a description cut to its nodes, from a copy of the image, the tree and the bundle
+//! in its own memory. The first cell makes these copies before it uses the machine, and starts one hart of each other cell
+//! when its own harts run. It waits for none of them. A machine of one cell goes the same way, with nothing to copy.
+
+use super::{
+    bundle::{self, Bundle},
+    entry,
+    handover::{self, Handover},
+};
+use crate::machine::{cell, clock, direct, image, layout::IMAGE_BASE};
+use addr::{BASE_PAGE, HartId, MachineAddr, NodeId};
+use alloc::vec::Vec;
+use control::BootConfig;
+use machine_tree::{AddressRange, Devices, MachineDescription, find_room, is_inside};
+use rv::sbi;
+
+/// The boot tables map the image by pages of this size.
+const IMAGE_ALIGN: u64 = 2 << 20;
+
+/// How this cell begins.
+pub struct Arrival {
+    /// Its position.
+    pub cell: usize,
+    /// The device tree.
+    pub tree: AddressRange,
+    /// Nanoseconds since 1970 at `time` = 0, as another cell told.
+    pub epoch_ns: Option<u64>,
+    /// The boot bundle, where it is known already; the tree names it otherwise.
+    pub bundle: Option<AddressRange>,
+    /// What is in use beside the image and the reservations of the tree.
+    pub kept: Vec<AddressRange>,
+}
+
+/// What belongs to this cell.
+pub struct Share {
+    /// The machine, cut to the cell's nodes.
+    pub description: MachineDescription,
+    /// Its bundle.
+    pub bundle: Bundle,
+    /// What is in use of its memory, beside reservations.
+    pub taken: Vec<AddressRange>,
+    /// Nanoseconds since 1970 at `time` = 0; `None` if nobody knows.
+    pub epoch_ns: Option<u64>,
+    /// The cells that it has to start.
+    pub others: Vec<Prepared>,
+}
+
+/// A cell that waits for its first hart.
+pub struct Prepared {
+    cell: usize,
+    hart: HartId,
+    start: MachineAddr,
+    handover: MachineAddr,
+}
+
+/// Takes this cell's share of `whole`. `hart` is the one that executes this.
+///
+/// # Panics
+/// When this cell's nodes make no machine.
+pub fn take(whole: &MachineDescription, arrival: &Arrival, hart: HartId) -> Share {
+    let mut archive = arrival.bundle.or(whole.chosen.initrd);
+    let mut bundle = archive.map_or_else(Bundle::default, |range| Bundle::parse(bytes(range)));
+    let mut parts = parts(whole, bundle.config.as_ref());
+    let node = whole.hart(hart).map(|hart| hart.node).unwrap_or_default();
+    if arrival.cell == 0 && !parts.iter().take(1).any(|first| first.contains(&node)) {
+        log::error!("the machine boots on hart {hart} of node {node}, not in the first cell: all of it is one cell");
+        parts = Vec::from([whole.nodes.ids().collect()]);
+    }
+    cell::set(arrival.cell, &parts, bundle.config.as_ref());
+    let devices = if arrival.cell == 0 { Devices::Ours } else { Devices::Theirs };
+    let own = parts.get(arrival.cell).map_or(&[][..], Vec::as_slice);
+    let description = whole.cut_to(own, devices).unwrap_or_else(|why| panic!("cell {}: {why}", arrival.cell));
+    let mut taken: Vec<_> = arrival.kept.iter().copied().chain([own_image()]).chain(archive).collect();
+    let epoch_ns = arrival.epoch_ns.or_else(|| clock::epoch_of(&description));
+    let mut others = Vec::new();
+    if arrival.cell == 0 && parts.len() > 1 {
+        if let Some(moved) = archive.and_then(|archive| bring_home(&description, archive, &taken)) {
+            bundle = Bundle::parse(bytes(moved));
+            archive = Some(moved);
+            taken.push(moved);
+        }
+        let given = Given { tree: arrival.tree, bundle: archive.zip(bundle.config.as_ref()), epoch_ns, taken: &taken };
+        others = prepare_others(whole, &parts, &given);
+    }
+    cell::close();
+    Share { description, bundle, taken, epoch_ns, others }
+}
+
+/// The nodes of each cell. Cells that do not fit the machine are none.
+fn parts(whole: &MachineDescription, config: Option<&BootConfig>) -> Vec<Vec<NodeId>> {
+    let count = whole.nodes.count();
+    let parts = config.map(|config| config.nodes_by_cell(count)).transpose().unwrap_or_else(|why| {
+        log::error!("the cells do not fit this machine, all of it is one: {why}");
+        None
+    });
+    parts.unwrap_or_else(|| Vec::from([whole.nodes.ids().collect()]))
+}
+
+fn own_image() -> AddressRange {
+    let parts = image::parts();
+    AddressRange::new(image::loaded_at(), parts.end - parts.start).expect("the image lies in memory")
+}
+
+/// A copy of the first cell's bundle in its own memory, unless it lies there already.
+fn bring_home(own: &MachineDescription, archive: AddressRange, taken: &[AddressRange]) -> Option<AddressRange> {
+    if is_inside(&own.memory, archive) {
+        return None;
+    }
+    let room = find_room(&own.free_memory(taken), archive.bytes(), BASE_PAGE);
+    if let Some(room) = room {
+        direct::copy(room.start(), archive.start(), archive.bytes());
+    } else {
+        log::error!("no room for the boot bundle in this cell: its VMs depend on another cell's memory");
+    }
+    room
+}
+
+/// What the first cell gives to the others.
+struct Given<'a> {
+    tree: AddressRange,
+    bundle: Option<(AddressRange, &'a BootConfig)>,
+    epoch_ns: Option<u64>,
+    /// Where nothing may be put.
+    taken: &'a [AddressRange],
+}
+
+fn prepare_others(whole: &MachineDescription, parts: &[Vec<NodeId>], given: &Given<'_>) -> Vec<Prepared> {
+    let mut others = Vec::new();
+    for (cell, nodes) in parts.iter().enumerate().skip(1) {
+        match prepare(whole, cell, nodes, given) {
+            Ok(prepared) => others.push(prepared),
+            Err(why) => log::error!("cell {} does not start: {why}", cell::name_of(cell)),
+        }
+    }
+    others
+}
+
+/// Puts all that a cell begins with into its own memory.
+fn prepare(
+    whole: &MachineDescription,
+    cell: usize,
+    nodes: &[NodeId],
+    given: &Given<'_>,
+) -> Result<Prepared, &'static str> {
+    let tree = given.tree;
+    let machine = whole.cut_to(nodes, Devices::Theirs).map_err(|_| "its nodes have no hart or no memory")?;
+    let hart = machine.harts.first().ok_or("it has no hart")?.id;
+    let image_bytes = own_image().bytes().next_multiple_of(BASE_PAGE);
+    let mut taken = given.taken.to_vec();
+    taken.extend(whole.chosen.initrd);
+    let room = image_bytes + BASE_PAGE + tree.bytes();
+    let image = find_room(&machine.free_memory(&taken), room, IMAGE_ALIGN).ok_or("no room for its image")?;
+    taken.push(image);
+    let block = MachineAddr::new(image.start().raw() + image_bytes);
+    let tree_copy = AddressRange::new(MachineAddr::new(block.raw() + BASE_PAGE), tree.bytes()).ok_or("no room")?;
+    let files = given.bundle.map_or_else(Vec::new, |(archive, config)| bundle::files_of(bytes(archive), config, cell));
+    let needed = files.iter().map(|file| file.len() as u64).sum();
+    let bundle = find_room(&machine.free_memory(&taken), needed, BASE_PAGE).ok_or("no room for its bundle")?;
+    write_all(bundle.start(), &files);
+    let first_bundle = given.bundle.map_or(bundle, |(archive, _)| archive);
+    image::copy_to(image.start());
+    direct::copy(tree_copy.start(), tree.start(), tree.bytes());
+    let kept = [tree, own_image(), first_bundle];
+    Handover { cell, epoch_ns: given.epoch_ns, tree: tree_copy, bundle, kept }.write(block);
+    let start = MachineAddr::new(image.start().raw() + (entry::cell_start_address() - IMAGE_BASE));
+    const { assert!(handover::BYTES <= BASE_PAGE) };
+    Ok(Prepared { cell, hart, start, handover: block })
+}
+
+fn write_all(to: MachineAddr, files: &[&[u8]]) {
+    let mut at = to.raw();
+    for file in files {
+        direct::write_bytes(MachineAddr::new(at), file);
+        at += file.len() as u64;
+    }
+}
+
+/// Starts the cells that were prepared; each goes its own way from there.
+#[expect(unsafe_code)]
+pub fn start(others: &[Prepared]) {
+    for other in others {
+        // UNSAFETY and SAFETY: `cell_start` in the copy is written for the HSM entry state and takes a handover's machine
+        // address; all was written before this call, which is a fence for the hart that it starts.
+        let answer = unsafe { sbi::hart_start(other.hart.0, other.start.raw(), other.handover.raw()) };
+        let name = cell::name_of(other.cell);
+        if answer.is_ok() {
+            log::info!("cell {name} begins on hart {}, at {:?}", other.hart, other.start);
+        } else {
+            log::error!("cell {name} does not start: hart {}: SBI error {}", other.hart, answer.error);
+        }
+    }
+}
+
+/// Bytes that the firmware's hand-over or another cell's has left for this one.
+#[expect(unsafe_code)]
+pub fn bytes(range: AddressRange) -> &'static [u8] {
+    // UNSAFETY and SAFETY: tree and bundle lie in RAM; both are reserved before any frame is handed out, and nobody writes
+    // them.
+    unsafe { direct::as_bytes(range.start(), range.bytes() as usize) }
+}
+
+impl Arrival {
+    /// What the firmware hands over: the device tree.
+    #[must_use]
+    pub fn from_firmware(tree: AddressRange) -> Self {
+        Self { cell: 0, tree, epoch_ns: None, bundle: None, kept: Vec::from([tree]) }
+    }
+
+    /// What another cell hands over.
+    #[must_use]
+    pub fn from_cell(at: MachineAddr) -> Self {
+        let Handover { cell, epoch_ns, tree, bundle, kept } = Handover::read(at);
+        let block = AddressRange::new(at, BASE_PAGE);
+        let in_use = kept.into_iter().chain([tree]).chain(block);
+        let bundle = Some(bundle).filter(|range| range.bytes() > 0);
+        Self { cell, tree, epoch_ns, bundle, kept: in_use.collect() }
+    }
+}
