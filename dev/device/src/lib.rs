@@ -14,9 +14,7 @@
 #![no_std]
 #![forbid(unsafe_code)]
 
-mod memory;
-
-pub use memory::{GuestMemory, MemoryFault, PageMap};
+pub use guest_access::{GuestMemory, MemoryFault, PageMap};
 
 use core::fmt;
 

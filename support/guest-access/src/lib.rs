@@ -1,4 +1,13 @@
-//! Access to a guest's physical memory.
+//! Access to a guest's physical memory: the trait between devices, which use it, and whoever keeps the memory.
+//!
+//! # What it promises
+//! Addresses are the guest's, so they are hostile: an access that leaves the guest's RAM is a [`MemoryFault`] and touches nothing else.
+//! Nothing ever hands out a reference to memory that a guest writes.
+//!
+//! # Locking
+//! Whoever keeps the memory takes its lock in each call. Nothing here calls back.
+#![no_std]
+#![forbid(unsafe_code)]
 
 use addr::{GuestPhysAddr, MachineAddr, Mfn};
 
