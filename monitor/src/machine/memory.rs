@@ -142,13 +142,3 @@ fn grow_heap(bytes: usize) -> Option<(*mut u8, usize)> {
     let (first, bytes) = heap_reserve::take(bytes)?;
     Some((layout::direct(first.addr()) as *mut u8, bytes))
 }
-
-/// No copies are made on a node with less than this part of its memory free: one of so many.
-const RESERVE: u64 = 16;
-
-/// Whether the node has so much free memory that it can have copies of pages.
-#[must_use]
-pub fn has_reserve(node: NodeId) -> bool {
-    let counts = frames().counts(node);
-    counts.get(frames::PageState::Free) >= counts.total() / RESERVE
-}

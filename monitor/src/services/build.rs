@@ -14,7 +14,7 @@ use crate::{
         Parts, Vm,
         console::Console,
         file,
-        memory::{Access, GuestRam, RAM_START},
+        memory::{self, Access, RAM_START},
         platform::{self, HostPorts, Platform, Slot},
         shared::{SharedVcpu, VcpuShared},
         topology::Topology,
@@ -90,7 +90,7 @@ pub fn build(
     if machine::heap_reserve::is_short() {
         return Err(no_memory(bytes));
     }
-    let ram = GuestRam::new(id, bytes, &spec).ok_or_else(|| no_memory(bytes))?;
+    let ram = memory::new(id, bytes, &spec).ok_or_else(|| no_memory(bytes))?;
     let has_imsic = match spec.interrupts {
         Interrupts::Auto | Interrupts::Aia => machine::capabilities().guest_files != 0,
         Interrupts::Plic => false,

@@ -24,7 +24,10 @@ use super::registry;
 use crate::{
     machine::{capabilities, description, devices, memory, options},
     trace,
-    vm::{Vm, memory::Located},
+    vm::{
+        Vm,
+        memory::{Facts as _, Located},
+    },
 };
 use addr::{Gfn, Mfn, NodeId, PageSize, VmId};
 use alloc::{collections::VecDeque, sync::Arc, vec::Vec};
@@ -209,7 +212,7 @@ fn locate_in_block(guests: &Guests, page: Mfn) -> Option<Found<'_>> {
 fn locate_by<'a>(guests: &'a Guests, page: Mfn, row: &PageInfo) -> Option<Found<'a>> {
     let (Some(owner), PageState::Private | PageState::Replica) = (row.owner, row.state) else { return None };
     let (vm, switches) = guests.find(owner.vm)?;
-    let located = vm.memory().locate(owner.gfn, page, row)?;
+    let located = vm.memory().facts(owner.gfn, page, row)?;
     Some(Found { vm, switches: *switches, gfn: owner.gfn, home: row.node, located })
 }
 

@@ -1,7 +1,7 @@
 //! The machine has no page left for who needs one. What makes guests faster and is not theirs goes, the cheapest first: disk cache that
 //! no guest maps; copies of pages on other nodes, first those of the VM that asks, then those of the others, then those of shared
-//! pages. What goes is bounded; who asks tries again, and asks for more. Copies are made again where there is reserve
-//! ([`memory::has_reserve`](crate::machine::memory::has_reserve)).
+//! pages. What goes is bounded; who asks tries again, and asks for more. Copies are made again where there is
+//! [reserve](guest_memory::has_reserve).
 //!
 //! # Locking
 //! Comes after disks and the registry, before the memories of VMs.

@@ -5,7 +5,7 @@ use super::Vcpu;
 use crate::{
     hart::{Hart, HartTools},
     machine::irq,
-    vm::file::GUEST_IDS,
+    vm::{file::GUEST_IDS, memory::file_gfn},
 };
 use ::vcpu::trap::CsrRequest;
 use platform::{ImsicFile, ImsicState, Register};
@@ -31,7 +31,7 @@ pub fn settle(vcpu: &Vcpu, hart: &Hart, tools: &mut HartTools) -> u8 {
         file.hardware = Some((hart.cpu, number));
     }
     // If the page cannot be mapped, stores keep trapping and are forwarded: slower, not wrong.
-    let _ = vcpu.vm.memory().map_file(vcpu.index, page);
+    let _ = vcpu.vm.memory().map_registers(file_gfn(vcpu.index), page);
     number
 }
 

@@ -22,6 +22,7 @@ use crate::{
     machine::{Capabilities, node_box::NodeBox},
     vm::{
         Vm,
+        memory::file_gfn,
         shared::{OWNERS_PAGES, SharedVcpu, add, request},
     },
 };
@@ -258,7 +259,7 @@ impl Vcpu {
     /// It is about to leave its hart: its interrupt file goes out of the tables. `true` if some vCPU may store into it still.
     pub fn begin_to_leave(&mut self) -> bool {
         if self.file != 0 && self.file_gone == TlbGeneration::NONE {
-            self.file_gone = self.vm.memory().unmap_file(self.index);
+            self.file_gone = self.vm.memory().unmap_registers(file_gfn(self.index));
         }
         self.is_file_in_use()
     }

@@ -10,7 +10,10 @@ use crate::services::mail::{self, Message};
 use crate::{
     machine::{capabilities, description},
     trace,
-    vm::{Vm, memory::BLOCK_MOVES},
+    vm::{
+        Vm,
+        memory::{BLOCK_MOVES, Facts as _, one_more},
+    },
 };
 use addr::{Gfn, Mfn, NodeId, PAGES_PER_LARGE, PageSize, VmId};
 use alloc::sync::Arc;
@@ -190,7 +193,7 @@ impl Locality {
         let (vm, switches) = guests.find(block.vm)?;
         let row = crate::machine::memory::frames().map().glance(block.page)?;
         let home = row.node;
-        let found = vm.memory().locate(block.gfn, block.page, &row).filter(|found| found.size == PageSize::Large)?;
+        let found = vm.memory().facts(block.gfn, block.page, &row).filter(|found| found.size == PageSize::Large)?;
         let counted = self.misses_on(counters, block.page, PAGES_PER_LARGE);
         let mut misses = counted;
         misses.iter_mut().zip(block.before).for_each(|(misses, before)| *misses = misses.saturating_sub(before));
@@ -250,7 +253,7 @@ impl Locality {
                 match reason {
                     Reason::Local => self.local_blocks.note(number_of(block.page), home, self.tick),
                     // Not again before its time, or whoever uses it so is asked all the time.
-                    Reason::WriteShared => vm.memory().note_try(block.gfn, self.tick, &THRESHOLDS),
+                    Reason::WriteShared => vm.memory().note_try(block.gfn, one_more(self.tick, &THRESHOLDS)),
                     _ => {}
                 }
                 _ = told(reason).map(|reason| stays(vm, 1, reason));

@@ -5,7 +5,7 @@ use crate::{
     trace,
     vm::{
         Vm,
-        memory::{CopyStep, Migration, MoveStep, PlacedCounts, Replication},
+        memory::{CopyStep, Migration, MoveStep, PlacedCounts, Replication, one_more},
     },
 };
 use addr::{Gfn, NodeId};
@@ -96,11 +96,13 @@ impl Job {
         match work {
             Work::Migrate(_) => Progress::Done,
             Work::Moving(migration) => {
-                let Some(counts) = memory.step_migration(migration, tick, &THRESHOLDS) else { return Progress::Waits };
+                let Some(counts) = memory.step_migration(migration, one_more(tick, &THRESHOLDS)) else {
+                    return Progress::Waits;
+                };
                 tell(vm, counts, PlacementAction::Migrated, node, PlacementReason::OneUser)
             }
             Work::Replicate(replication) => {
-                let Some(counts) = memory.step_replication(replication, tick, &THRESHOLDS) else {
+                let Some(counts) = memory.step_replication(replication, one_more(tick, &THRESHOLDS)) else {
                     return Progress::Waits;
                 };
                 tell(vm, counts, PlacementAction::Replicated, node, PlacementReason::Readers)
@@ -109,7 +111,7 @@ impl Job {
                 let counts = memory.spread_pages(gfns, node);
                 tell(vm, counts, PlacementAction::Replicated, node, PlacementReason::Readers)
             }
-            Work::BeginBlock(gfn) => match memory.begin_block_move(*gfn, node, tick, &THRESHOLDS) {
+            Work::BeginBlock(gfn) => match memory.begin_block_move(*gfn, node, one_more(tick, &THRESHOLDS)) {
                 Ok(()) => {
                     *work = Work::StepBlock;
                     step_block(vm, node)
@@ -143,7 +145,7 @@ impl core::fmt::Debug for Job {
 
 fn copy_block(vm: &Vm, node: NodeId, tick: u16) -> Progress {
     for _ in 0..COPY_STEPS {
-        match vm.memory().step_block_copy(node, STEP, tick, &THRESHOLDS) {
+        match vm.memory().step_block_copy(node, STEP, one_more(tick, &THRESHOLDS)) {
             CopyStep::More => {}
             CopyStep::Nothing => break,
             CopyStep::Done(copies) => {

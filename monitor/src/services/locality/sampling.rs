@@ -19,7 +19,7 @@ use crate::{
     trace,
     vm::{
         Vm,
-        memory::{Located, Wish},
+        memory::{Facts as _, Located, Wish, one_more},
     },
 };
 use addr::{BASE_PAGE, Gfn, NodeId, PAGES_PER_LARGE, PageSize, VmId};
@@ -181,7 +181,7 @@ impl Locality {
                 self.judge_sampled_sharer(vm, switches, sample, &facts, &THRESHOLDS);
                 continue;
             }
-            let Some(found) = vm.memory().locate(sample.gfn, sample.page, &row) else { continue };
+            let Some(found) = vm.memory().facts(sample.gfn, sample.page, &row) else { continue };
             let home = row.node;
             if found.size != sample.size {
                 continue;
@@ -285,7 +285,7 @@ impl Locality {
             }
             sampled.to_join = None;
             if vm.memory().join_block(block) {
-                vm.memory().note_try(block, self.tick, &THRESHOLDS);
+                vm.memory().note_try(block, one_more(self.tick, &THRESHOLDS));
             } else {
                 let Some(node) = vm.memory().node_of(block) else { continue };
                 let (action, reason, pages) = (PlacementAction::Split, PlacementReason::SeveralUsers, PAGES_PER_LARGE);

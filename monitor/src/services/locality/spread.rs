@@ -6,7 +6,7 @@ use crate::{
         description,
         memory::{DirectMemory, frames},
     },
-    vm::Vm,
+    vm::{Vm, memory::Facts as _},
 };
 use addr::{Gfn, Mfn, NodeId, PAGES_PER_LARGE, VmId};
 use arrayvec::ArrayVec;
@@ -47,7 +47,7 @@ impl Locality {
         let facts = facts_of(home, by, self.misses_on(counters, page, 1));
         for owner in owners {
             if let Some((vm, switches)) = guests.find(owner.vm)
-                && let Some(backing) = vm.memory().shared_leaf(owner.gfn, page, by)
+                && let Some(backing) = vm.memory().shared_facts(owner.gfn, page, by)
             {
                 let is_unsettled = is_unsettled(vm, now, INTERVAL_HZ);
                 let may_retry = budget(&mut self.budgets, vm, self.tick).allows(self.tick, &THRESHOLDS);

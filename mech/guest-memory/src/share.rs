@@ -5,13 +5,12 @@
 //! [`GuestRam::settle_shares`] begins the shootdown, once for all pages of a request. Only when that has ended may the guest hear that
 //! its request is done.
 
-use super::{Access, GuestRam, Inner, Touch};
-use crate::machine::memory::{DirectMemory, frames, nearest};
+use crate::{Access, GuestRam, Inner, Machine, Touch};
 use addr::{Gfn, GuestPhysAddr, Mfn, NodeId, PageSize};
 use control::{EventKind, SharingRefusal};
 use core::sync::atomic::{AtomicU8, AtomicU64, Ordering};
-use device::PageMap;
 use frames::{DyingList, FrameError, PendingShootdown, Pool};
+use guest_access::PageMap;
 use pmap::{LeafChange, Mapping, PageState, PmapError, Refused, Rights, Swap};
 use rv_pte::PteFlags;
 use spin::MutexGuard;
@@ -44,18 +43,18 @@ pub(super) enum Found {
     Nothing,
 }
 
-impl GuestRam {
+impl<M: Machine> GuestRam<M> {
     /// Lets the shared page `page` stand for guest page `gfn`.
     #[inline(always)]
     pub(super) fn share(&self, gfn: Gfn, page: Mfn) -> PageMap {
-        let node = crate::hart::this_hart().map_or(NodeId(0), |hart| hart.node);
+        let node = self.machine.here();
         let mut guard = self.inner.lock();
         let Inner { pmap, tables, replaced, .. } = &mut *guard;
         self.sharing.mapped.fetch_add(1, Ordering::Relaxed);
         match pmap.share_quickly(&self.pool(&[]), gfn, page, replaced) {
             Swap::Done => {
                 let quick = match &mut **tables {
-                    [table] => table.exchange_quickly(&DirectMemory, gfn, page, PteFlags::RX),
+                    [table] => table.exchange_quickly(self.memory(), gfn, page, PteFlags::RX),
                     _ => None,
                 };
                 if quick.is_none() {
@@ -70,14 +69,14 @@ impl GuestRam {
     }
 
     #[inline(never)]
-    fn exchange(&self, mut inner: MutexGuard<'_, Inner>, gfn: Gfn, page: Mfn, node: NodeId) {
-        inner.exchange_leaves(&self.pool(nearest(node)), gfn, page, PteFlags::RX, Some(node));
+    fn exchange(&self, mut inner: MutexGuard<'_, Inner<M>>, gfn: Gfn, page: Mfn, node: NodeId) {
+        inner.exchange_leaves(&self.pool(self.nearest(node)), gfn, page, PteFlags::RX, Some(node));
     }
 
     #[cold]
     #[inline(never)]
-    fn share_slowly(&self, mut guard: MutexGuard<'_, Inner>, gfn: Gfn, page: Mfn, node: NodeId) -> PageMap {
-        let pool = self.pool(nearest(node));
+    fn share_slowly(&self, mut guard: MutexGuard<'_, Inner<M>>, gfn: Gfn, page: Mfn, node: NodeId) -> PageMap {
+        let pool = self.pool(self.nearest(node));
         let inner = &mut *guard;
         match inner.pmap.map_shared(&pool, gfn, page, &mut inner.replaced) {
             Ok(_) => {
@@ -100,7 +99,7 @@ impl GuestRam {
         // Even if another request has freed the list: its shootdown may not have covered this one's leaves.
         let token = self.tlb.retire();
         // The usual case of a guest with one vCPU: nobody else is in the VM.
-        if inner.replaced.free_if_passed(&token, &self.tlb, frames(), &DirectMemory) {
+        if inner.replaced.free_if_passed(&token, &self.tlb, self.frames(), self.memory()) {
             return;
         }
         inner.unsettled = token.generation();
@@ -131,7 +130,7 @@ impl GuestRam {
             _ => (8, SharingRefusal::InUse),
         };
         if self.sharing.told.fetch_or(bit, Ordering::Relaxed) & bit == 0 {
-            crate::trace::record(Some(self.vm), EventKind::SharingRefused { reason });
+            self.machine.tell(self.vm, EventKind::SharingRefused { reason });
         }
     }
 
@@ -140,8 +139,8 @@ impl GuestRam {
     #[inline(never)]
     pub(super) fn break_for_guest(
         &self,
-        mut inner: MutexGuard<'_, Inner>,
-        pool: &Pool<'_, DirectMemory>,
+        mut inner: MutexGuard<'_, Inner<M>>,
+        pool: &Pool<'_, M::Memory>,
         gfn: Gfn,
         node: NodeId,
     ) -> Touch {
@@ -168,8 +167,8 @@ impl GuestRam {
     /// Takes a page that may only be read on its way to one that may be written: from shared to a copy of its own, from
     /// replicated to one copy, and from that to writable once nobody can see the page before it any more (see
     /// [`pmap::PageState::Private`]).
-    fn make_writable(&self, inner: &mut Inner, pool: &Pool<'_, DirectMemory>, gfn: Gfn) -> Break {
-        let Ok(mapping) = inner.pmap.lookup(&DirectMemory, gfn) else { return Break::NoMemory };
+    fn make_writable(&self, inner: &mut Inner<M>, pool: &Pool<'_, M::Memory>, gfn: Gfn) -> Break {
+        let Ok(mapping) = inner.pmap.lookup(self.memory(), gfn) else { return Break::NoMemory };
         let mut dying = DyingList::new();
         let is_replaced = match mapping.state {
             PageState::Shared { .. } => {
@@ -181,7 +180,7 @@ impl GuestRam {
                 if inner.collapse_replicas(pool, gfn, &mut dying).is_err() {
                     return Break::NoMemory;
                 }
-                self.placing.note_collapse(mapping.state.mfn());
+                self.placing.note_collapse(mapping.state.mfn().and_then(|page| self.frames().map().node_of(page)));
                 true
             }
             _ if !self.tlb.all_passed(inner.last_replaced) => return Break::Waits(inner.last_replaced),
@@ -190,7 +189,7 @@ impl GuestRam {
         if is_replaced {
             let token = self.tlb.retire();
             inner.last_replaced = token.generation();
-            if !dying.free_if_passed(&token, &self.tlb, frames(), &DirectMemory) {
+            if !dying.free_if_passed(&token, &self.tlb, self.frames(), self.memory()) {
                 self.defer(PendingShootdown::new(token, dying));
                 return Break::Waits(inner.last_replaced);
             }
@@ -200,7 +199,7 @@ impl GuestRam {
             Ok(was_watched) => inner.watched_writes += u64::from(was_watched),
             Err(_) => return Break::NoMemory,
         }
-        match inner.pmap.lookup(&DirectMemory, gfn) {
+        match inner.pmap.lookup(self.memory(), gfn) {
             Ok(mapping) if mapping.rights() == Rights::ReadWrite => Break::Writable(mapping),
             _ => Break::NoMemory,
         }
@@ -208,9 +207,9 @@ impl GuestRam {
 
     /// What backs `addr`, after giving the guest a page if need be: its own one to write to.
     #[cold]
-    pub(super) fn find_for_device(&self, inner: &mut Inner, addr: GuestPhysAddr, access: Access) -> Found {
-        let node = crate::hart::this_hart().map_or(NodeId(0), |hart| hart.node);
-        let pool = self.pool(nearest(node));
+    pub(super) fn find_for_device(&self, inner: &mut Inner<M>, addr: GuestPhysAddr, access: Access) -> Found {
+        let node = self.machine.here();
+        let pool = self.pool(self.nearest(node));
         let Some(gfn) = Some(addr.gfn()).filter(|_| self.is_ram(addr)) else { return Found::Nothing };
         let Some(mapping) = inner.populated(&pool, gfn, self.large_allowed) else { return Found::NoMemory };
         if access == Access::Write && mapping.is_read_only() {
@@ -241,12 +240,12 @@ enum Break {
     NoMemory,
 }
 
-impl Inner {
+impl<M: Machine> Inner<M> {
     /// Gives the VM a page of its own in the place of a shared one. `true` if it is a copy, which may only be read until the
     /// shootdown of the shared one has ended: retire, and finish `dying` behind that.
     fn break_sharing(
         &mut self,
-        pool: &Pool<'_, DirectMemory>,
+        pool: &Pool<'_, M::Memory>,
         gfn: Gfn,
         dying: &mut DyingList,
     ) -> Result<bool, PmapError> {
@@ -254,7 +253,7 @@ impl Inner {
         if actions.leaves == LeafChange::Strengthen {
             return Ok(false);
         }
-        if let Some(page) = self.pmap.lookup(&DirectMemory, gfn)?.state.mfn() {
+        if let Some(page) = self.pmap.lookup(self.machine.memory(), gfn)?.state.mfn() {
             self.exchange_leaves(pool, gfn, page, PteFlags::RX, None);
         }
         Ok(true)
@@ -264,7 +263,7 @@ impl Inner {
     /// case. `true` if a leaf was another one.
     pub(super) fn exchange_leaves(
         &mut self,
-        pool: &Pool<'_, DirectMemory>,
+        pool: &Pool<'_, M::Memory>,
         gfn: Gfn,
         page: Mfn,
         rights: PteFlags,
@@ -274,15 +273,13 @@ impl Inner {
         for (index, table) in self.tables.iter_mut().enumerate() {
             let make = node.is_some_and(|node| node.index() == index);
             // Harts of that node may have a copy of a shared page.
-            let page = frames().spread_on(page, NodeId(index as u8)).unwrap_or(page);
+            let page = self.machine.frames().spread_on(page, NodeId(index as u8)).unwrap_or(page);
             is_stale |= match table.exchange(pool, gfn, page, rights, make) {
                 Ok(changed) => changed,
                 // No page to split a large leaf: it goes as a whole, and faults bring it back.
-                Err(_) => table.remove(&DirectMemory, gfn, 1) > 0,
+                Err(_) => table.remove(self.machine.memory(), gfn, 1) > 0,
             };
         }
         is_stale
     }
 }
-
-const _: () = assert!(PageSize::Base.bytes() == storage::BLOCK, "a block of the disk cache is a page");

@@ -4,16 +4,17 @@
 //! copy's watched, each behind a shootdown; only then is the copy's guest page mapped to the original's machine page. No
 //! two memories are locked at a time. A guest that writes meanwhile keeps its page, and loses nothing but a fault.
 
-use super::{GuestRam, Inner};
-use crate::machine::memory::{DirectMemory, frames, nearest};
-use addr::{BASE_PAGE, Gfn, MachineAddr, Mfn, NodeId, PAGES_PER_LARGE, PageSize};
+use crate::{GuestRam, Inner, Machine};
+use addr::{BASE_PAGE, Gfn, MachineAddr, Mfn, PAGES_PER_LARGE, PageSize};
 use arrayvec::ArrayVec;
 use core::sync::atomic::Ordering;
 use frames::{DyingList, MachineMemory, PageOwner, PendingShootdown, Pool};
-use merging::PORTION;
 use pmap::PageState;
 use rv_pte::PteFlags;
 use tlb::TlbGeneration;
+
+/// Pages that are merged, or watched one by one, at a time.
+pub const PORTION: usize = 16;
 
 /// A page that may take the place of another.
 #[derive(Clone, Copy, Debug)]
@@ -26,7 +27,7 @@ struct Pair {
     own: Mfn,
 }
 
-type Pairs = ArrayVec<Pair, { PORTION as usize }>;
+type Pairs = ArrayVec<Pair, PORTION>;
 
 /// A block that was watched, to find out whether it is all zeroes.
 #[derive(Clone, Copy, Debug)]
@@ -41,16 +42,17 @@ pub struct Watched {
 /// Single pages that seemed to be zeroes, and are watched.
 #[derive(Clone, Debug)]
 pub struct ZeroPages {
-    watched: ArrayVec<(Gfn, Mfn), { PORTION as usize }>,
+    watched: ArrayVec<(Gfn, Mfn), PORTION>,
     since: TlbGeneration,
 }
 
 /// Guest pages of two VMs that may be equal, the original's and the copy's.
-pub type Candidates = ArrayVec<(Gfn, Gfn), { PORTION as usize }>;
+pub type Candidates = ArrayVec<(Gfn, Gfn), PORTION>;
 
 /// Pages of two VMs that are on their way to become one, step by step: no step waits for a hart.
 #[derive(Debug)]
-pub struct Merge {
+pub struct Merge<M: Machine> {
+    machine: M,
     pairs: Pairs,
     stage: Stage,
     /// How often it still comes back because others watch pages of the copy.
@@ -68,18 +70,19 @@ enum Stage {
     Watched(TlbGeneration),
 }
 
-impl Merge {
+impl<M: Machine> Merge<M> {
     /// Begins to map the second of each pair, a page of `copy`, to the first one, of `original`, where they are equal. `None` if none
     /// are.
-    pub fn begin(original: &GuestRam, copy: &GuestRam, candidates: &Candidates) -> Option<Self> {
+    pub fn begin(original: &GuestRam<M>, copy: &GuestRam<M>, candidates: &Candidates) -> Option<Self> {
         let pair = |(from, to): &(Gfn, Gfn)| Pair::equal(original, *from, copy, *to);
         let mut pairs: Pairs = candidates.iter().filter_map(pair).collect();
         let offered = original.offer(&mut pairs);
-        (!pairs.is_empty()).then_some(Self { pairs, stage: Stage::Offered(offered), patience: PATIENCE })
+        let machine = original.machine.clone();
+        (!pairs.is_empty()).then_some(Self { machine, pairs, stage: Stage::Offered(offered), patience: PATIENCE })
     }
 
     /// Goes on with the two VMs that it was begun with: how many pages are one now, or `None` while harts have to leave guests first.
-    pub fn step(&mut self, original: &GuestRam, copy: &GuestRam) -> Option<u64> {
+    pub fn step(&mut self, original: &GuestRam<M>, copy: &GuestRam<M>) -> Option<u64> {
         if let Stage::Offered(generation) = self.stage {
             if !original.tlb.all_passed(generation) {
                 return None;
@@ -101,13 +104,13 @@ impl Merge {
 }
 
 /// Nobody holds the original's pages for it any more.
-impl Drop for Merge {
+impl<M: Machine> Drop for Merge<M> {
     fn drop(&mut self) {
         if matches!(self.stage, Stage::Offered(_)) {
             return;
         }
         for pair in &self.pairs {
-            if let Err(why) = frames().release_hold(pair.page) {
+            if let Err(why) = self.machine.frames().release_hold(pair.page) {
                 log::error!("a page that was merged: {why}");
             }
         }
@@ -117,7 +120,7 @@ impl Drop for Merge {
 /// Which of `pages` pages (at most 64) from `first` on are `copy`'s own and equal to those of `original` at the same places, by bit, as
 /// far as can be told while guests write them.
 #[must_use]
-pub fn equal_places(original: &GuestRam, copy: &GuestRam, first: Gfn, pages: u64) -> u64 {
+pub fn equal_places<M: Machine>(original: &GuestRam<M>, copy: &GuestRam<M>, first: Gfn, pages: u64) -> u64 {
     let mut own: ArrayVec<(Gfn, Mfn), 64> = ArrayVec::new();
     // As many as there is room for.
     copy.own_pages(first, pages.min(64), |gfn, page| own.push((gfn, page)));
@@ -125,37 +128,37 @@ pub fn equal_places(original: &GuestRam, copy: &GuestRam, first: Gfn, pages: u64
         let inner = original.inner.lock();
         own.into_iter().filter_map(|(gfn, page)| Some((gfn, page, inner.single_page(gfn)?.0))).collect()
     };
-    let equal = pairs.into_iter().filter(|(_, own, theirs)| own != theirs && is_equal(*own, *theirs));
+    let equal = pairs.into_iter().filter(|(_, own, theirs)| own != theirs && is_equal(copy.memory(), *own, *theirs));
     equal.fold(0, |bits, (gfn, ..)| bits | 1 << (gfn.raw() - first.raw()))
 }
 
 impl Pair {
     /// The machine pages behind the two, if they are different pages with the same contents, as far as can be told while
     /// guests write them.
-    fn equal(original: &GuestRam, from: Gfn, copy: &GuestRam, to: Gfn) -> Option<Self> {
+    fn equal<M: Machine>(original: &GuestRam<M>, from: Gfn, copy: &GuestRam<M>, to: Gfn) -> Option<Self> {
         let (page, own) = (original.page_of(from)?, copy.page_of(to)?);
-        (page != own && is_equal(page, own)).then_some(Self { from, page, to, own })
+        (page != own && is_equal(copy.memory(), page, own)).then_some(Self { from, page, to, own })
     }
 }
 
-fn words(page: Mfn) -> impl Iterator<Item = u64> {
+fn words(memory: &impl MachineMemory, page: Mfn) -> impl Iterator<Item = u64> {
     let start = page.addr().raw();
-    (start..start + BASE_PAGE).step_by(8).map(|at| DirectMemory.read_u64(MachineAddr::new(at)))
+    (start..start + BASE_PAGE).step_by(8).map(|at| memory.read_u64(MachineAddr::new(at)))
 }
 
-fn is_equal(one: Mfn, other: Mfn) -> bool {
-    words(one).eq(words(other))
+fn is_equal(memory: &impl MachineMemory, one: Mfn, other: Mfn) -> bool {
+    words(memory, one).eq(words(memory, other))
 }
 
 /// A few words of a page in one: equal pages have the same, and few others do. 0 if those words are zeroes.
 #[must_use]
-pub fn fingerprint(page: Mfn) -> u64 {
+pub fn fingerprint(memory: &impl MachineMemory, page: Mfn) -> u64 {
     const WORDS: u64 = 16;
     // An odd number of words apart: neither at the same place in each cache line, nor the same field of records of any usual
     // length. (33 words, tried first, are eleven records of a table of relocations, whose type is everywhere the same.)
     const APART: u64 = 31 * 8;
     let sum = |begin: u64| {
-        let word = |index: u64| DirectMemory.read_u64(MachineAddr::new(page.addr().raw() + begin + index * APART));
+        let word = |index: u64| memory.read_u64(MachineAddr::new(page.addr().raw() + begin + index * APART));
         (0..WORDS).map(word).fold(0, |sum: u64, word| (sum.rotate_left(23) ^ word).wrapping_mul(0x9e37_79b9_7f4a_7c15))
     };
     match sum(0) {
@@ -166,23 +169,23 @@ pub fn fingerprint(page: Mfn) -> u64 {
 }
 
 /// Is the page all zeroes?
-fn is_zero(page: Mfn) -> bool {
-    words(page).all(|word| word == 0)
+fn is_zero(memory: &impl MachineMemory, page: Mfn) -> bool {
+    words(memory, page).all(|word| word == 0)
 }
 
-impl GuestRam {
+impl<M: Machine> GuestRam<M> {
     /// The machine page behind `gfn`, if it is one that can be merged.
     fn page_of(&self, gfn: Gfn) -> Option<Mfn> {
-        let mapping = self.inner.lock().pmap.lookup(&DirectMemory, gfn).ok()?;
+        let mapping = self.inner.lock().pmap.lookup(self.memory(), gfn).ok()?;
         match mapping.state {
             PageState::Private { pins: 0, .. } | PageState::Shared { pins: 0, .. } => mapping.machine_page(gfn),
             _ => None,
         }
     }
 
-    fn merging_pool(&self) -> Pool<'static, DirectMemory> {
-        let node = crate::hart::this_hart().map_or(NodeId(0), |hart| hart.node);
-        self.pool(nearest(node))
+    fn merging_pool(&self) -> Pool<'_, M::Memory> {
+        let node = self.machine.here();
+        self.pool(self.nearest(node))
     }
 
     /// Makes the original's pages fit to be mapped by others. What cannot be is struck out. They are when all harts inside the VM have
@@ -209,7 +212,7 @@ impl GuestRam {
         let inner = self.inner.lock();
         pairs.retain(|pair| {
             let owner = PageOwner { vm: self.vm, gfn: pair.from };
-            inner.single_page(pair.from) == Some((pair.page, true)) && frames().hold(pair.page, owner).is_ok()
+            inner.single_page(pair.from) == Some((pair.page, true)) && self.frames().hold(pair.page, owner).is_ok()
         });
     }
 
@@ -237,13 +240,13 @@ impl GuestRam {
         let (mut dying, mut merged) = (DyingList::new(), 0);
         let is_settled = self.is_watch_settled(&inner);
         for pair in pairs.iter().filter(|_| is_settled) {
-            let state = inner.pmap.lookup(&DirectMemory, pair.to).map(|mapping| mapping.state);
+            let state = inner.pmap.lookup(self.memory(), pair.to).map(|mapping| mapping.state);
             let is_still = match state {
                 Ok(PageState::Private { mfn, watched: true, .. } | PageState::Shared { mfn, .. }) => mfn == pair.own,
                 _ => false,
             };
             if is_still
-                && is_equal(pair.page, pair.own)
+                && is_equal(self.memory(), pair.page, pair.own)
                 && inner.pmap.map_shared(&pool, pair.to, pair.page, &mut dying).is_ok()
             {
                 inner.exchange_leaves(&pool, pair.to, pair.page, PteFlags::RX, None);
@@ -258,7 +261,7 @@ impl GuestRam {
 
     /// Can no hart write unseen what is watched? If somebody who moves pages has watched one of these anew meanwhile, after a write,
     /// some may: they are looked at again some time.
-    fn is_watch_settled(&self, inner: &Inner) -> bool {
+    fn is_watch_settled(&self, inner: &Inner<M>) -> bool {
         self.tlb.all_passed(inner.last_watched)
     }
 
@@ -274,7 +277,7 @@ impl GuestRam {
 
     /// The same with their fingerprints.
     pub fn fingerprints(&self, first: Gfn, pages: u64, mut see: impl FnMut(Gfn, Mfn, u64)) {
-        self.own_pages(first, pages, |gfn, page| see(gfn, page, fingerprint(page)));
+        self.own_pages(first, pages, |gfn, page| see(gfn, page, fingerprint(self.memory(), page)));
     }
 
     /// Calls `see` with the machine pages behind `pages` pages from `first` on, as far as they can be merged.
@@ -298,7 +301,7 @@ impl GuestRam {
     pub fn join_leaves(&self, gfn: Gfn) {
         let pool = self.merging_pool();
         let mut inner = self.inner.lock();
-        let Some(first) = inner.pmap.shared_block(&DirectMemory, gfn) else { return };
+        let Some(first) = inner.pmap.shared_block(self.memory(), gfn) else { return };
         let mut dying = DyingList::new();
         for table in &mut inner.tables {
             // Where it fails the single leaves stay, which say the same.
@@ -311,7 +314,7 @@ impl GuestRam {
     /// Does one large page back the block of `first`?
     #[must_use]
     pub fn is_large(&self, first: Gfn) -> bool {
-        self.inner.lock().pmap.lookup(&DirectMemory, first).is_ok_and(|mapping| mapping.size == PageSize::Large)
+        self.inner.lock().pmap.lookup(self.memory(), first).is_ok_and(|mapping| mapping.size == PageSize::Large)
     }
 
     /// Which of `pages` pages (at most 64) from `first` on are this VM's own and nothing but zeroes now, by bit.
@@ -320,14 +323,14 @@ impl GuestRam {
         let inner = self.inner.lock();
         let is_zero = |index: &u64| {
             let page = inner.single_page(Gfn::new(first.raw() + index));
-            page.is_some_and(|(page, is_shared)| !is_shared && self::is_zero(page))
+            page.is_some_and(|(page, is_shared)| !is_shared && self::is_zero(self.memory(), page))
         };
         (0..pages.min(64)).filter(is_zero).fold(0, |bits, index| bits | 1 << index)
     }
 
     /// Watches those of `pages` that are single and its own, to give them back if they still are nothing but zeroes when the guest
     /// cannot write them. One that is being moved is not watched, as in [`GuestRam::watch_block`].
-    pub fn watch_zero_pages(&self, pages: &ArrayVec<Gfn, { PORTION as usize }>) -> ZeroPages {
+    pub fn watch_zero_pages(&self, pages: &ArrayVec<Gfn, PORTION>) -> ZeroPages {
         let pool = self.merging_pool();
         let mut inner = self.inner.lock();
         let mut watched = ArrayVec::new();
@@ -357,9 +360,9 @@ impl GuestRam {
         let is_settled = self.is_watch_settled(&inner);
         let (mut dying, mut dropped) = (DyingList::new(), 0);
         for (gfn, page) in zeroes.watched.iter().copied().filter(|_| is_settled) {
-            let state = inner.pmap.lookup(&DirectMemory, gfn).map(|mapping| mapping.state);
+            let state = inner.pmap.lookup(self.memory(), gfn).map(|mapping| mapping.state);
             let is_still = matches!(state, Ok(PageState::Private { mfn, pins: 0, watched: true }) if mfn == page);
-            if is_still && is_zero(page) && inner.pmap.release(&pool, gfn, 1, &mut dying).is_ok() {
+            if is_still && is_zero(self.memory(), page) && inner.pmap.release(&pool, gfn, 1, &mut dying).is_ok() {
                 inner.remove_leaves(gfn, 1);
                 dropped += 1;
             }
@@ -380,9 +383,7 @@ impl GuestRam {
             return None;
         }
         let page = inner.pmap.watch_large(&pool, first).ok()?;
-        for table in &mut inner.tables {
-            table.weaken(&DirectMemory, first, PAGES_PER_LARGE, PteFlags::RX);
-        }
+        inner.weaken_block(first);
         let token = self.tlb.retire();
         inner.last_watched = token.generation();
         let writes = inner.watched_writes;
@@ -401,7 +402,7 @@ impl GuestRam {
     pub fn drop_zeroes(&self, first: Gfn, since: Watched) -> bool {
         let pool = self.merging_pool();
         let mut inner = self.inner.lock();
-        let state = inner.pmap.lookup(&DirectMemory, first).map(|mapping| (mapping.state, mapping.size));
+        let state = inner.pmap.lookup(self.memory(), first).map(|mapping| (mapping.state, mapping.size));
         let is_still = matches!(state, Ok((PageState::Private { mfn, pins: 0, watched: true }, PageSize::Large)) if mfn == since.page);
         if !is_still || inner.watched_writes != since.writes {
             return false;
@@ -422,10 +423,10 @@ impl GuestRam {
     }
 }
 
-impl Inner {
+impl<M: Machine> Inner<M> {
     /// The machine page behind `gfn` that no device uses, and whether it is shared.
     fn single_page(&self, gfn: Gfn) -> Option<(Mfn, bool)> {
-        let mapping = self.pmap.lookup(&DirectMemory, gfn).ok()?;
+        let mapping = self.pmap.lookup(self.machine.memory(), gfn).ok()?;
         match mapping.state {
             PageState::Private { pins: 0, .. } => Some((mapping.machine_page(gfn)?, false)),
             PageState::Shared { mfn, pins: 0 } => Some((mfn, true)),

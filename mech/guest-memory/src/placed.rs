@@ -2,9 +2,8 @@
 //!
 //! All counters are relaxed: each tells of itself alone.
 
-use super::GuestRam;
-use crate::machine::memory::frames;
-use addr::{Mfn, NodeId};
+use crate::{GuestRam, Machine};
+use addr::NodeId;
 use control::{PlacementReason, PlacementStats, SampleStats};
 use core::sync::atomic::{AtomicU8, AtomicU16, AtomicU64, Ordering::Relaxed};
 
@@ -59,15 +58,16 @@ impl Counters {
         self.given_up.fetch_add(pages, Relaxed);
     }
 
-    pub(super) fn note_collapse(&self, master: Option<Mfn>) {
+    /// A page is one again, on this node.
+    pub(super) fn note_collapse(&self, node: Option<NodeId>) {
         self.collapsed.fetch_add(1, Relaxed);
-        if let Some(node) = master.and_then(|page| frames().map().node_of(page)) {
+        if let Some(node) = node {
             self.collapsed_on.store(node.0, Relaxed);
         }
     }
 }
 
-impl GuestRam {
+impl<M: Machine> GuestRam<M> {
     /// Counts pages that stay; `true` if no event has told this reason yet.
     pub fn note_stays(&self, pages: u64, reason: PlacementReason) -> bool {
         self.placing.refused.fetch_add(pages, Relaxed);

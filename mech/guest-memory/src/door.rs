@@ -1,11 +1,10 @@
 //! The door for devices: a VM's memory by guest-physical address.
 
-use super::{Access, GuestRam, share::Found};
-use crate::machine::{self, direct, memory::DirectMemory, relief};
+use crate::{Access, ByteMemory as _, GuestRam, Machine, share::Found};
 use addr::{BASE_PAGE, GuestPhysAddr, MachineAddr, Mfn};
 use core::sync::atomic::Ordering;
-use device::{GuestMemory, MemoryFault, PageMap};
-use rv::csr;
+use frames::MachineMemory as _;
+use guest_access::{GuestMemory, MemoryFault, PageMap};
 use tlb::TlbGeneration;
 
 /// Bytes copied with the memory's lock held.
@@ -21,7 +20,7 @@ const PATIENCE_S: u64 = 2;
 #[repr(align(8))]
 struct Aligned<const N: usize>([u8; N]);
 
-impl GuestRam {
+impl<M: Machine> GuestRam<M> {
     /// One access to `size` bytes of naturally aligned RAM, see [`GuestRam::quick_run`].
     #[inline(always)]
     fn quick<T>(&self, addr: GuestPhysAddr, size: u64, access: impl FnOnce(MachineAddr) -> T) -> Option<T> {
@@ -44,7 +43,7 @@ impl GuestRam {
             return None;
         }
         let mut inner = self.inner.lock();
-        let page = inner.pmap.private_page(&DirectMemory, addr.gfn())?;
+        let page = inner.pmap.private_page(self.memory(), addr.gfn())?;
         Some(access(MachineAddr::new(page.addr().raw() | addr.page_offset())))
     }
 
@@ -63,7 +62,7 @@ impl GuestRam {
         while done < len {
             let at = addr.checked_add(done).ok_or(MemoryFault { addr })?;
             let mut inner = self.inner.lock();
-            let (page, pages) = match inner.pmap.private_run(&DirectMemory, at.gfn()) {
+            let (page, pages) = match inner.pmap.private_run(self.memory(), at.gfn()) {
                 Some(run) => run,
                 None => match self.find_for_device(&mut inner, at, access) {
                     Found::Run(page, pages) => (page, pages),
@@ -77,7 +76,7 @@ impl GuestRam {
                     }
                     Found::NoMemory if may_be_more => {
                         drop(inner);
-                        may_be_more = relief::ask_now(self);
+                        may_be_more = self.machine.relieve(self);
                         continue;
                     }
                     Found::NoMemory | Found::Nothing => return Err(MemoryFault { addr: at }),
@@ -95,10 +94,10 @@ impl GuestRam {
     /// guest as soon as they take an interrupt. `false` if one does not for so long that its hart must be dead.
     #[cold]
     fn wait_briefly(&self, generation: TlbGeneration) -> bool {
-        let patience = PATIENCE_S * machine::capabilities().timebase_hz;
-        let begin = csr::time::read();
+        let patience = PATIENCE_S * self.machine.ticks_per_second();
+        let begin = self.machine.now();
         while !self.tlb.all_passed(generation) {
-            if csr::time::read().wrapping_sub(begin) > patience {
+            if self.machine.now().wrapping_sub(begin) > patience {
                 return false;
             }
             core::hint::spin_loop();
@@ -120,43 +119,47 @@ const fn second(first: MachineAddr, bytes: u64) -> MachineAddr {
     MachineAddr::new(first.raw() + bytes)
 }
 
-impl GuestMemory for GuestRam {
+impl<M: Machine> GuestMemory for GuestRam<M> {
     #[inline]
     fn read_u16(&self, addr: GuestPhysAddr) -> Result<u16, MemoryFault> {
-        self.quick(addr, 2, direct::read_u16).map_or_else(|| self.bytes_at(addr).map(u16::from_le_bytes), Ok)
+        self.quick(addr, 2, |at| self.memory().load_u16(at))
+            .map_or_else(|| self.bytes_at(addr).map(u16::from_le_bytes), Ok)
     }
 
     #[inline]
     fn read_u32(&self, addr: GuestPhysAddr) -> Result<u32, MemoryFault> {
-        self.quick(addr, 4, direct::read_u32).map_or_else(|| self.bytes_at(addr).map(u32::from_le_bytes), Ok)
+        self.quick(addr, 4, |at| self.memory().load_u32(at))
+            .map_or_else(|| self.bytes_at(addr).map(u32::from_le_bytes), Ok)
     }
 
     #[inline]
     fn read_u64(&self, addr: GuestPhysAddr) -> Result<u64, MemoryFault> {
-        self.quick(addr, 8, direct::read_u64).map_or_else(|| self.bytes_at(addr).map(u64::from_le_bytes), Ok)
+        self.quick(addr, 8, |at| self.memory().read_u64(at))
+            .map_or_else(|| self.bytes_at(addr).map(u64::from_le_bytes), Ok)
     }
 
     #[inline]
     fn write_u16(&self, addr: GuestPhysAddr, value: u16) -> Result<(), MemoryFault> {
-        let quick = self.quick(addr, 2, |at| direct::write_u16(at, value));
+        let quick = self.quick(addr, 2, |at| self.memory().store_u16(at, value));
         quick.map_or_else(|| self.write(addr, &Aligned(value.to_le_bytes()).0), Ok)
     }
 
     #[inline]
     fn write_u32(&self, addr: GuestPhysAddr, value: u32) -> Result<(), MemoryFault> {
-        let quick = self.quick(addr, 4, |at| direct::write_u32(at, value));
+        let quick = self.quick(addr, 4, |at| self.memory().store_u32(at, value));
         quick.map_or_else(|| self.write(addr, &Aligned(value.to_le_bytes()).0), Ok)
     }
 
     #[inline]
     fn write_u64(&self, addr: GuestPhysAddr, value: u64) -> Result<(), MemoryFault> {
-        let quick = self.quick(addr, 8, |at| direct::write_u64(at, value));
+        let quick = self.quick(addr, 8, |at| self.memory().store_u64(at, value));
         quick.map_or_else(|| self.write(addr, &Aligned(value.to_le_bytes()).0), Ok)
     }
 
     #[inline]
     fn read_u64_pair(&self, addr: GuestPhysAddr) -> Result<[u64; 2], MemoryFault> {
-        let quick = self.quick_run(addr, 8, 16, |at| [direct::read_u64(at), direct::read_u64(second(at, 8))]);
+        let quick =
+            self.quick_run(addr, 8, 16, |at| [self.memory().read_u64(at), self.memory().read_u64(second(at, 8))]);
         let words = |bytes| {
             let value = u128::from_le_bytes(bytes);
             [value as u64, (value >> 64) as u64]
@@ -168,39 +171,39 @@ impl GuestMemory for GuestRam {
     fn write_u32_pair(&self, addr: GuestPhysAddr, values: [u32; 2]) -> Result<(), MemoryFault> {
         let [low, high] = values;
         let quick = self.quick_run(addr, 4, 8, |at| {
-            direct::write_u32(at, low);
-            direct::write_u32(second(at, 4), high);
+            self.memory().store_u32(at, low);
+            self.memory().store_u32(second(at, 4), high);
         });
         quick.map_or_else(|| self.write(addr, &(u64::from(high) << 32 | u64::from(low)).to_le_bytes()), Ok)
     }
 
     #[inline]
     fn write_u8(&self, addr: GuestPhysAddr, value: u8) -> Result<(), MemoryFault> {
-        let quick = self.quick(addr, 1, |at| direct::write_bytes(at, &[value]));
+        let quick = self.quick(addr, 1, |at| self.memory().write_bytes(at, &[value]));
         quick.map_or_else(|| self.write(addr, &[value]), Ok)
     }
 
     fn read(&self, addr: GuestPhysAddr, buf: &mut [u8]) -> Result<(), MemoryFault> {
         self.for_each_piece(addr, buf.len() as u64, Access::Read, |at, done, len| {
-            direct::read_bytes(at, &mut buf[done as usize..(done + len) as usize]);
+            self.memory().read_bytes(at, &mut buf[done as usize..(done + len) as usize]);
         })
     }
 
     fn write(&self, addr: GuestPhysAddr, data: &[u8]) -> Result<(), MemoryFault> {
         self.for_each_piece(addr, data.len() as u64, Access::Write, |at, done, len| {
-            direct::write_bytes(at, &data[done as usize..(done + len) as usize]);
+            self.memory().write_bytes(at, &data[done as usize..(done + len) as usize]);
         })
     }
 
     fn copy_from_machine(&self, dst: GuestPhysAddr, src: MachineAddr, len: u64) -> Result<(), MemoryFault> {
         self.for_each_piece(dst, len, Access::Write, |at, done, len| {
-            direct::copy(at, MachineAddr::new(src.raw() + done), len);
+            self.memory().copy_bytes(at, MachineAddr::new(src.raw() + done), len);
         })
     }
 
     fn copy_to_machine(&self, dst: MachineAddr, src: GuestPhysAddr, len: u64) -> Result<(), MemoryFault> {
         self.for_each_piece(src, len, Access::Read, |at, done, len| {
-            direct::copy(MachineAddr::new(dst.raw() + done), at, len);
+            self.memory().copy_bytes(MachineAddr::new(dst.raw() + done), at, len);
         })
     }
 

@@ -5,13 +5,9 @@
 //! removes something, the control hart, or who needs memory. What else has to come afterwards is somebody's next step, which
 //! asks [`ShootdownTracker::all_passed`](tlb::ShootdownTracker::all_passed) first.
 
-use super::GuestRam;
-use crate::machine::{
-    agenda,
-    memory::{DirectMemory, frames},
-};
+use crate::{GuestRam, Machine};
 use core::sync::atomic::Ordering;
-use frames::{DyingList, FreeableList, PendingShootdown};
+use frames::{DyingList, Frames, FreeableList, PendingShootdown};
 use tlb::{ShootdownToken, TlbGeneration};
 
 /// Blocks and references that one step frees.
@@ -29,9 +25,9 @@ pub(super) struct Later {
 }
 
 impl Later {
-    fn keep(&mut self, pending: PendingShootdown) {
+    fn keep(&mut self, pending: PendingShootdown, frames: &Frames) {
         self.newer = Some(match self.newer.take() {
-            Some(newer) => newer.joined(pending, frames()),
+            Some(newer) => newer.joined(pending, frames),
             None => pending,
         });
     }
@@ -41,7 +37,7 @@ impl Later {
     }
 
     /// Frees some of what no TLB knows. Returns how many shootdowns and lists are left that something waits for.
-    fn step(&mut self, ram: &GuestRam) {
+    fn step<M: Machine>(&mut self, ram: &GuestRam<M>) {
         if self.freeable.is_none() {
             let pending = self.older.take().or_else(|| self.newer.take());
             match pending.map(|pending| pending.redeem(&ram.tlb)) {
@@ -50,11 +46,11 @@ impl Later {
                 None => {}
             }
         }
-        self.freeable = self.freeable.take().and_then(|list| list.free_some(frames(), &DirectMemory, FREED));
+        self.freeable = self.freeable.take().and_then(|list| list.free_some(ram.frames(), ram.memory(), FREED));
     }
 }
 
-impl GuestRam {
+impl<M: Machine> GuestRam<M> {
     /// Interrupts the harts that may still use what `pending` removed. Its frames are freed when they have passed: at once, if
     /// all have, or by a later step.
     pub(super) fn defer(&self, pending: PendingShootdown) {
@@ -63,11 +59,11 @@ impl GuestRam {
             return;
         }
         match pending.redeem(&self.tlb) {
-            Ok(freeable) => _ = freeable.free_all(frames(), &DirectMemory),
+            Ok(freeable) => _ = freeable.free_all(self.frames(), self.memory()),
             Err(pending) => {
-                self.later.lock().keep(pending);
+                self.later.lock().keep(pending, self.frames());
                 self.has_later.store(true, Ordering::Relaxed);
-                agenda::defer();
+                self.machine.note_deferred();
             }
         }
     }
@@ -99,10 +95,6 @@ impl GuestRam {
 
     /// Interrupts who has not passed, without waiting.
     pub(super) fn call_out(&self, pending: &PendingShootdown) {
-        for cpu in pending.targets(&self.tlb).iter() {
-            if let Some(hart) = crate::hart::all().get(cpu.index()) {
-                hart.kick();
-            }
-        }
+        pending.targets(&self.tlb).iter().for_each(|cpu| self.machine.kick(cpu));
     }
 }

@@ -4,32 +4,20 @@
 //! A page that moves is *held* from the first look to the last: its users may read it all the time, and whoever wants to
 //! write it faults and tries again until it is there. So a page that is written all the time can move, too.
 
-use super::{GuestRam, Inner};
-use crate::machine::memory::{DirectMemory, frames, has_reserve, nearest};
+use crate::{
+    GuestRam, Inner, Machine, has_reserve,
+    locate::{Tries, set_tries, tries_of},
+};
 use addr::{BASE_PAGE, Gfn, Mfn, NodeId, PageSize};
 use alloc::vec::Vec;
 use arrayvec::ArrayVec;
 use control::PlacementReason;
 use core::sync::atomic::Ordering::Relaxed;
-use frames::{Clean, DyingList, Frame, MachineMemory as _, PageInfo, PendingShootdown, Pool};
+use frames::{Clean, DyingList, Frame, MachineMemory, PendingShootdown, Pool};
 use gstage::NodeTable;
-use placement::{Backing, History, Thresholds};
 use pmap::{PageState, PmapError, Refused};
 use rv_pte::PteFlags;
 use tlb::TlbGeneration;
-
-/// A page as the policy sees it.
-#[derive(Clone, Copy, Debug)]
-pub struct Located {
-    /// How much one state covers.
-    pub size: PageSize,
-    /// What backs it.
-    pub backing: Backing,
-    /// Does a device use it?
-    pub is_pinned: bool,
-    /// How often it was tried.
-    pub history: History,
-}
 
 /// Pages that migrate with the VM's lock held, on FLASH some 0.4 ms, or that are copied in one go without it.
 const CHUNK: usize = 8;
@@ -72,29 +60,22 @@ impl Replication {
 }
 
 /// Where pages go.
-pub(super) struct Way<'a> {
+pub(super) struct Way<'a, M, F> {
     /// For tables: any node, the nearest first.
-    pub(super) tables: Pool<'a, DirectMemory>,
+    pub(super) tables: Pool<'a, M>,
     /// For pages: this node, or none.
-    pub(super) pages: Pool<'a, DirectMemory>,
+    pub(super) pages: Pool<'a, M>,
     pub(super) to: NodeId,
-    pub(super) tick: u16,
-    pub(super) thresholds: &'a Thresholds,
+    /// A page's tries with one more.
+    pub(super) tried: F,
 }
 
-impl Way<'_> {
-    /// A row's history with one more try.
-    #[inline(always)]
-    pub(super) fn tried(&self, (tries, last): (u8, u16)) -> (u8, u16) {
-        let history = History { tries, last }.tried(self.tick, self.thresholds);
-        (history.tries, history.last)
-    }
-
+impl<M: MachineMemory, F> Way<'_, M, F> {
     /// `master`, which is what is at `gfn`, and a copy of it.
     fn copy(&self, gfn: Gfn, master: Mfn) -> Option<(Mfn, Frame<Clean>)> {
         let copy = self.pages.replica_to_fill(gfn)?;
-        DirectMemory.copy_page(master, copy.mfn());
-        copy.overwritten(BASE_PAGE).map_err(|copy| frames().free(copy)).ok().map(|copy| (master, copy))
+        self.pages.memory.copy_page(master, copy.mfn());
+        copy.overwritten(BASE_PAGE).map_err(|copy| self.pages.frames.free(copy)).ok().map(|copy| (master, copy))
     }
 }
 
@@ -127,44 +108,10 @@ pub(super) const fn reason_of(why: &PmapError) -> PlacementReason {
     }
 }
 
-fn history_of(page: Mfn) -> History {
-    let (tries, last) = frames().map().entry(page).map_or((0, 0), frames::MemMapEntry::history);
-    History { tries, last }
-}
-
-pub(super) fn set_history(page: Mfn, history: History) {
-    if let Some(row) = frames().map().entry(page) {
-        row.set_history(history.tries, history.last);
-    }
-}
-
-impl GuestRam {
-    /// What is at `gfn`, if `page` is (a copy of) it; `row` is that page's.
-    #[must_use]
-    #[inline(always)]
-    pub fn locate(&self, gfn: Gfn, page: Mfn, row: &PageInfo) -> Option<Located> {
-        let inner = self.inner.lock();
-        let node = row.node;
-        if let Some((first, found, nodes)) = inner.pmap.own_page_for(frames(), &DirectMemory, gfn, node) {
-            let backing = if nodes == 0 { Backing::Private } else { Backing::Replicated { nodes } };
-            let own = History { tries: row.moves, last: row.tick };
-            let history = if first == page { own } else { history_of(first) };
-            return (found == page).then_some(Located { size: PageSize::Base, backing, is_pinned: false, history });
-        }
-        inner.locate_slowly(gfn, page, node)
-    }
-
-    /// One more try of the page at `gfn`, though nothing became of it.
-    pub fn note_try(&self, gfn: Gfn, tick: u16, thresholds: &Thresholds) {
-        let inner = self.inner.lock();
-        if let Some(page) = inner.pmap.lookup(&DirectMemory, gfn).ok().and_then(|mapping| mapping.state.mfn()) {
-            set_history(page, history_of(page).tried(tick, thresholds));
-        }
-    }
-
+impl<M: Machine> GuestRam<M> {
     /// Lets writes to these pages be noticed from now on; those where that cannot be are dropped.
     pub fn watch_pages(&self, gfns: &mut Vec<Gfn>, node: NodeId) {
-        let pool = self.pool(nearest(node));
+        let pool = self.pool(self.nearest(node));
         let mut inner = self.inner.lock();
         gfns.retain(|gfn| inner.watch(&pool, *gfn).is_ok());
         self.placing.watched.fetch_add(gfns.len() as u64, Relaxed);
@@ -196,15 +143,10 @@ impl GuestRam {
     }
 
     /// Goes on with it as far as that is possible without waiting for other harts. What came of it once it has ended.
-    pub fn step_migration(
-        &self,
-        migration: &mut Migration,
-        tick: u16,
-        thresholds: &Thresholds,
-    ) -> Option<PlacedCounts> {
+    pub fn step_migration(&self, migration: &mut Migration, tried: impl Fn(Tries) -> Tries) -> Option<PlacedCounts> {
         let Migration { moved, to, counts, stage } = migration;
         let only = [*to];
-        let way = Way { tables: self.pool(nearest(*to)), pages: self.pool(&only), to: *to, tick, thresholds };
+        let way = Way { tables: self.pool(self.nearest(*to)), pages: self.pool(&only), to: *to, tried };
         if let Stage::Watched(watched) = *stage {
             if !self.tlb.all_passed(watched) {
                 return None;
@@ -235,7 +177,13 @@ impl GuestRam {
     }
 
     /// A part of it, with the lock held: nobody may write these pages before a shootdown.
-    fn migrate_some(&self, gfns: &[Gfn], way: &Way<'_>, counts: &mut PlacedCounts, dying: &mut DyingList) {
+    fn migrate_some(
+        &self,
+        gfns: &[Gfn],
+        way: &Way<'_, M::Memory, impl Fn(Tries) -> Tries>,
+        counts: &mut PlacedCounts,
+        dying: &mut DyingList,
+    ) {
         let mut inner = self.inner.lock();
         gfns.iter().for_each(|gfn| counts.note(inner.migrate(way, *gfn, dying)));
         inner.last_replaced = self.tlb.retire().generation();
@@ -246,13 +194,12 @@ impl GuestRam {
     pub fn step_replication(
         &self,
         replication: &mut Replication,
-        tick: u16,
-        thresholds: &Thresholds,
+        tried: impl Fn(Tries) -> Tries,
     ) -> Option<PlacedCounts> {
         let Replication { gfns, on, counts, patience } = replication;
         let only = [*on];
-        let way = Way { tables: self.pool(nearest(*on)), pages: self.pool(&only), to: *on, tick, thresholds };
-        if !has_reserve(*on) {
+        let way = Way { tables: self.pool(self.nearest(*on)), pages: self.pool(&only), to: *on, tried };
+        if !has_reserve(self.frames(), *on) {
             gfns.drain(..).for_each(|_| counts.note(Err(PlacementReason::NoMemory)));
             return Some(*counts);
         }
@@ -276,7 +223,12 @@ impl GuestRam {
 
     /// A part of it. The copies are made without the lock: who faults meanwhile does not wait for them, nor does who copies other
     /// pages. `false` if some hart can write unseen what is watched, or somebody watched pages meanwhile.
-    fn replicate_some(&self, gfns: &[Gfn], way: &Way<'_>, counts: &mut PlacedCounts) -> bool {
+    fn replicate_some(
+        &self,
+        gfns: &[Gfn],
+        way: &Way<'_, M::Memory, impl Fn(Tries) -> Tries>,
+        counts: &mut PlacedCounts,
+    ) -> bool {
         let inner = self.inner.lock();
         let watched = inner.last_watched;
         if !self.tlb.all_passed(watched) {
@@ -301,56 +253,31 @@ impl GuestRam {
             return true;
         }
         drop(inner);
-        copies.drain(..).flatten().for_each(|(_, copy)| frames().free(copy));
+        copies.drain(..).flatten().for_each(|(_, copy)| self.frames().free(copy));
         false
     }
 
     /// The pages of a block go different ways from now on.
     pub fn split_block(&self, gfn: Gfn) -> bool {
         let mut inner = self.inner.lock();
-        let Some(page) = inner.pmap.lookup(&DirectMemory, gfn).ok().and_then(|mapping| mapping.state.mfn()) else {
+        let Some(page) = inner.pmap.lookup(self.memory(), gfn).ok().and_then(|mapping| mapping.state.mfn()) else {
             return false;
         };
-        let pool = self.pool(nearest(frames().map().node_of(page).unwrap_or(NodeId(0))));
+        let pool = self.pool(self.nearest(self.frames().map().node_of(page).unwrap_or(NodeId(0))));
         if inner.pmap.split(&pool, gfn).is_err() {
             return false;
         }
         for (node, table) in inner.tables.iter_mut().enumerate() {
             // Where there is no page for a table, a leaf that changes later goes as a whole.
-            let _ = table.split(&self.pool(nearest(NodeId(node as u8))), gfn);
+            let _ = table.split(&self.pool(self.nearest(NodeId(node as u8))), gfn);
         }
         self.placing.split.fetch_add(1, Relaxed);
         self.keep_apart();
         true
     }
-
-    /// The node of what backs `gfn`.
-    #[must_use]
-    pub fn node_of(&self, gfn: Gfn) -> Option<NodeId> {
-        let page = self.inner.lock().pmap.lookup(&DirectMemory, gfn).ok()?.state.mfn()?;
-        frames().map().node_of(page)
-    }
 }
 
-impl Inner {
-    /// [`GuestRam::locate`] of what is no single page that is the VM's own.
-    #[inline(never)]
-    fn locate_slowly(&self, gfn: Gfn, page: Mfn, node: NodeId) -> Option<Located> {
-        let mapping = self.pmap.lookup(&DirectMemory, gfn).ok()?;
-        let found = match mapping.size {
-            PageSize::Base => self.pmap.page_for(frames(), &mapping, node),
-            PageSize::Large => mapping.machine_page(gfn),
-        };
-        let (backing, is_pinned) = match mapping.state {
-            PageState::Private { pins, .. } => (Backing::Private, pins != 0),
-            PageState::Shared { pins, .. } => (Backing::Shared, pins != 0),
-            PageState::Replicated { nodes, .. } => (Backing::Replicated { nodes }, false),
-            _ => return None,
-        };
-        let first = mapping.state.mfn().filter(|_| found == Some(page))?;
-        Some(Located { size: mapping.size, backing, is_pinned, history: history_of(first) })
-    }
-
+impl<M: Machine> Inner<M> {
     /// Is somebody moving the page at `gfn`?
     pub(super) fn is_held(&self, gfn: Gfn) -> bool {
         self.held.contains(&gfn) || self.is_moving_block(gfn)
@@ -368,8 +295,8 @@ impl Inner {
 
     /// Watches a private single page that no device uses.
     #[inline(always)]
-    fn watch(&mut self, pool: &Pool<'_, DirectMemory>, gfn: Gfn) -> Result<(), PlacementReason> {
-        if self.pmap.watch_quickly(&DirectMemory, gfn).is_none() {
+    fn watch(&mut self, pool: &Pool<'_, M::Memory>, gfn: Gfn) -> Result<(), PlacementReason> {
+        if self.pmap.watch_quickly(self.machine.memory(), gfn).is_none() {
             return self.watch_slowly(pool, gfn);
         }
         self.weaken_single(gfn);
@@ -378,8 +305,8 @@ impl Inner {
 
     /// A page of a large one, or one that a device uses, is not watched: it is judged with its block, or stays.
     #[cold]
-    fn watch_slowly(&mut self, pool: &Pool<'_, DirectMemory>, gfn: Gfn) -> Result<(), PlacementReason> {
-        let mapping = self.pmap.lookup(&DirectMemory, gfn).map_err(|why| reason_of(&why))?;
+    fn watch_slowly(&mut self, pool: &Pool<'_, M::Memory>, gfn: Gfn) -> Result<(), PlacementReason> {
+        let mapping = self.pmap.lookup(self.machine.memory(), gfn).map_err(|why| reason_of(&why))?;
         match mapping.state {
             PageState::Private { pins: 1.., .. } => return Err(PlacementReason::Pinned),
             PageState::Private { .. } if mapping.size == PageSize::Base => {}
@@ -394,24 +321,29 @@ impl Inner {
     #[inline(always)]
     fn weaken_single(&mut self, gfn: Gfn) {
         for table in &mut self.tables {
-            if table.weaken_quickly(&DirectMemory, gfn, PteFlags::RX).is_none() {
-                weaken_slowly(table, gfn);
+            if table.weaken_quickly(self.machine.memory(), gfn, PteFlags::RX).is_none() {
+                weaken_slowly(table, self.machine.memory(), gfn);
             }
         }
     }
 
     /// All tables that have a leaf for a single page let it name `page` from now on.
     #[inline(always)]
-    fn exchange_single(&mut self, tables: &Pool<'_, DirectMemory>, gfn: Gfn, page: Mfn, rights: PteFlags) {
+    fn exchange_single(&mut self, tables: &Pool<'_, M::Memory>, gfn: Gfn, page: Mfn, rights: PteFlags) {
         for table in &mut self.tables {
-            if table.exchange_if_there(&DirectMemory, gfn, page, rights).is_none() {
+            if table.exchange_if_there(self.machine.memory(), gfn, page, rights).is_none() {
                 exchange_slowly(table, tables, gfn, page, rights);
             }
         }
     }
 
-    fn migrate(&mut self, way: &Way<'_>, gfn: Gfn, dying: &mut DyingList) -> Result<(), PlacementReason> {
-        let Some(to) = self.pmap.migrate_quickly(&way.pages, gfn, dying, |history| way.tried(history)) else {
+    fn migrate(
+        &mut self,
+        way: &Way<'_, M::Memory, impl Fn(Tries) -> Tries>,
+        gfn: Gfn,
+        dying: &mut DyingList,
+    ) -> Result<(), PlacementReason> {
+        let Some(to) = self.pmap.migrate_quickly(&way.pages, gfn, dying, &way.tried) else {
             return Err(self.why_not(gfn, way.to));
         };
         self.exchange_single(&way.tables, gfn, to, PteFlags::RX);
@@ -421,11 +353,13 @@ impl Inner {
     /// Why a page that was watched neither moves to `node` nor gets a copy there.
     #[cold]
     fn why_not(&self, gfn: Gfn, node: NodeId) -> PlacementReason {
-        match self.pmap.lookup(&DirectMemory, gfn).map(|mapping| mapping.state) {
+        match self.pmap.lookup(self.machine.memory(), gfn).map(|mapping| mapping.state) {
             Ok(PageState::Private { pins: 1.., .. }) => PlacementReason::Pinned,
             Ok(PageState::Private { watched: false, .. }) => PlacementReason::WriteShared,
             // Somebody else was faster.
-            Ok(PageState::Private { mfn, .. }) if frames().map().node_of(mfn) == Some(node) => PlacementReason::Raced,
+            Ok(PageState::Private { mfn, .. }) if self.machine.frames().map().node_of(mfn) == Some(node) => {
+                PlacementReason::Raced
+            }
             Ok(PageState::Replicated { nodes, .. }) if nodes & 1 << (node.0 % 8) != 0 => PlacementReason::Raced,
             Ok(PageState::Private { .. } | PageState::Replicated { .. }) => PlacementReason::NoMemory,
             _ => PlacementReason::Raced,
@@ -433,24 +367,29 @@ impl Inner {
     }
 
     /// The shootdowns of all pages that were replaced have ended.
-    fn allow_writes(&mut self, tables: &Pool<'_, DirectMemory>, gfn: Gfn) {
-        if let Some(page) = self.pmap.note_write_quickly(&DirectMemory, gfn) {
+    fn allow_writes(&mut self, tables: &Pool<'_, M::Memory>, gfn: Gfn) {
+        if let Some(page) = self.pmap.note_write_quickly(self.machine.memory(), gfn) {
             self.watched_writes += 1;
             self.exchange_single(tables, gfn, page, PteFlags::RWX);
         }
     }
 
-    fn replicate(&mut self, way: &Way<'_>, gfn: Gfn, copy: Option<(Mfn, Frame<Clean>)>) -> Result<(), PlacementReason> {
-        let tried = |history| way.tried(history);
-        let placed = copy.map(|copy| self.pmap.replicate_quickly(&way.pages, gfn, copy, tried));
+    fn replicate(
+        &mut self,
+        way: &Way<'_, M::Memory, impl Fn(Tries) -> Tries>,
+        gfn: Gfn,
+        copy: Option<(Mfn, Frame<Clean>)>,
+    ) -> Result<(), PlacementReason> {
+        let placed = copy.map(|copy| self.pmap.replicate_quickly(&way.pages, gfn, copy, &way.tried));
         let copy = match placed {
             Some(Ok(copy)) => copy,
             other => {
                 if let Some(Err(copy)) = other {
-                    frames().free(copy);
+                    self.machine.frames().free(copy);
                 }
-                if let Some(page) = self.pmap.sole_page(&DirectMemory, gfn) {
-                    set_history(page, history_of(page).tried(way.tick, way.thresholds));
+                if let Some(page) = self.pmap.sole_page(self.machine.memory(), gfn) {
+                    let frames = self.machine.frames();
+                    set_tries(frames, page, (way.tried)(tries_of(frames, page)));
                 }
                 return Err(self.why_not(gfn, way.to));
             }
@@ -458,7 +397,7 @@ impl Inner {
         if let Some(table) = self.tables.get_mut(way.to.index())
             && table.exchange(&way.tables, gfn, copy, PteFlags::RX, true).is_err()
         {
-            table.remove(&DirectMemory, gfn, 1);
+            table.remove(self.machine.memory(), gfn, 1);
         }
         Ok(())
     }
@@ -466,12 +405,12 @@ impl Inner {
     /// Only the master is left, for all nodes, and it may only be read before the shootdown has ended.
     pub(super) fn collapse_replicas(
         &mut self,
-        pool: &Pool<'_, DirectMemory>,
+        pool: &Pool<'_, M::Memory>,
         gfn: Gfn,
         dying: &mut DyingList,
     ) -> Result<(), PmapError> {
         self.pmap.collapse_replicas(pool, gfn, dying)?;
-        if let Some(master) = self.pmap.lookup(&DirectMemory, gfn)?.state.mfn() {
+        if let Some(master) = self.pmap.lookup(self.machine.memory(), gfn)?.state.mfn() {
             self.exchange_leaves(pool, gfn, master, PteFlags::RX, None);
         }
         Ok(())
@@ -479,14 +418,20 @@ impl Inner {
 }
 
 #[cold]
-fn weaken_slowly(table: &mut NodeTable, gfn: Gfn) {
-    table.weaken(&DirectMemory, gfn, 1, PteFlags::RX);
+fn weaken_slowly(table: &mut NodeTable, memory: &impl MachineMemory, gfn: Gfn) {
+    table.weaken(memory, gfn, 1, PteFlags::RX);
 }
 
 #[cold]
-fn exchange_slowly(table: &mut NodeTable, tables: &Pool<'_, DirectMemory>, gfn: Gfn, page: Mfn, rights: PteFlags) {
+fn exchange_slowly<M: MachineMemory>(
+    table: &mut NodeTable,
+    tables: &Pool<'_, M>,
+    gfn: Gfn,
+    page: Mfn,
+    rights: PteFlags,
+) {
     if table.exchange(tables, gfn, page, rights, false).is_err() {
         // No page to split a large leaf: it goes as a whole, and faults bring it back.
-        table.remove(&DirectMemory, gfn, 1);
+        table.remove(tables.memory, gfn, 1);
     }
 }

@@ -7,17 +7,14 @@
 //! A block of shared pages, as of a kernel that several VMs were started from, is copied in the same steps, for one node at a time and
 //! for all VMs: its pages are held meanwhile, so nobody writes them.
 
-use super::place::Way;
-use super::{GuestRam, Inner};
-use crate::machine::memory::{DirectMemory, frames, has_reserve, nearest};
+use crate::{GuestRam, Inner, Machine, NODES, has_reserve, locate::Tries, place::Way};
 use addr::{Gfn, Mfn, NodeId, PAGES_PER_LARGE, PageSize};
 use alloc::vec::Vec;
 use arrayvec::ArrayVec;
 use control::PlacementReason;
 use core::sync::atomic::Ordering::Relaxed;
-use frames::{Dirty, DyingList, Frame, PageOwner, PendingShootdown, Pool};
+use frames::{Dirty, DyingList, Frame, Frames, MachineMemory, PageOwner, PendingShootdown, Pool};
 use gstage::{NodeTable, TableError};
-use placement::{NODES, Thresholds};
 use pmap::PageState;
 use rv_pte::PteFlags;
 use tlb::TlbGeneration;
@@ -63,12 +60,12 @@ pub enum CopyStep {
     Done(ArrayVec<(NodeId, u64), NODES>),
 }
 
-impl GuestRam {
+impl<M: Machine> GuestRam<M> {
     /// Writes to the block of `gfn`, which is one large page, are noticed from soon on: see [`GuestRam::is_unwritten`].
     #[cold]
     #[inline(never)]
     pub fn watch_block_writes(&self, gfn: Gfn) -> bool {
-        let pool = self.pool(nearest(NodeId(0)));
+        let pool = self.pool(self.nearest(NodeId(0)));
         let token = {
             let mut inner = self.inner.lock();
             if inner.is_held(gfn) || inner.is_copying(gfn) || !inner.watch_large(&pool, gfn.large_base()) {
@@ -96,7 +93,7 @@ impl GuestRam {
     #[inline(never)]
     pub fn begin_block_copies(&self, gfn: Gfn, nodes: u8) -> Result<(), PlacementReason> {
         let gfn = gfn.large_base();
-        let pool = self.pool(nearest(NodeId(0)));
+        let pool = self.pool(self.nearest(NodeId(0)));
         let token = {
             let mut inner = self.inner.lock();
             let source = inner.own_block(gfn)?;
@@ -106,7 +103,7 @@ impl GuestRam {
             }
             let token = self.tlb.retire();
             inner.last_watched = token.generation();
-            let home = frames().map().node_of(source);
+            let home = self.frames().map().node_of(source);
             let wanted = (0..NODES as u8).map(NodeId).filter(|node| nodes >> node.0 & 1 != 0 && Some(*node) != home);
             let copies: Vec<_> = wanted.filter_map(|to| self.block_copy(gfn, source, to, token.generation())).collect();
             if copies.is_empty() {
@@ -120,7 +117,7 @@ impl GuestRam {
     }
 
     fn block_copy(&self, gfn: Gfn, source: Mfn, to: NodeId, watched: TlbGeneration) -> Option<BlockCopy> {
-        if !has_reserve(to) {
+        if !has_reserve(self.frames(), to) {
             return None;
         }
         let frame = self.pool(&[to]).replica_block_to_fill(gfn)?;
@@ -134,14 +131,14 @@ impl GuestRam {
     pub fn begin_shared_copy(&self, gfn: Gfn, on: NodeId) -> bool {
         let gfn = gfn.large_base();
         let mut inner = self.inner.lock();
-        let Some(source) = inner.pmap.shared_block(&DirectMemory, gfn) else { return false };
+        let Some(source) = inner.pmap.shared_block(self.memory(), gfn) else { return false };
         if inner.is_copying(gfn) || inner.copying.len() >= AT_ONCE * NODES {
             return false;
         }
-        if let Some(copy) = whole_copy(source, on) {
+        if let Some(copy) = whole_copy(self.frames(), source, on) {
             let mut dying = DyingList::new();
             if let Some(table) = inner.tables.get_mut(on.index()) {
-                show_block(table, &self.pool(nearest(on)), gfn, copy, &mut dying);
+                show_block(table, &self.pool(self.nearest(on)), gfn, copy, &mut dying);
             }
             let token = self.tlb.retire();
             drop(inner);
@@ -149,14 +146,14 @@ impl GuestRam {
             self.placing.replicated.fetch_add(PAGES_PER_LARGE, Relaxed);
             return true;
         }
-        if !has_reserve(on) {
+        if !has_reserve(self.frames(), on) {
             return false;
         }
         let Some(frame) = self.pool(&[on]).shared_block_to_fill() else { return false };
         for index in 0..PAGES_PER_LARGE {
             let owner = PageOwner { vm: self.vm, gfn: Gfn::new(gfn.raw() + index) };
             // They are shared, this VM has them, and its memory is locked.
-            frames()
+            self.frames()
                 .hold(Mfn::new(source.raw() + index), owner)
                 .expect("a shared page has room for one reference more");
         }
@@ -179,7 +176,7 @@ impl GuestRam {
     /// Copies up to `pages` pages of a block for `node`; who does the last step of a block lets all its nodes have their copies.
     #[cold]
     #[inline(never)]
-    pub fn step_block_copy(&self, node: NodeId, pages: u64, tick: u16, thresholds: &Thresholds) -> CopyStep {
+    pub fn step_block_copy(&self, node: NodeId, pages: u64, tried: impl Fn(Tries) -> Tries) -> CopyStep {
         let mut inner = self.inner.lock();
         let Some(copy) = inner.copying.iter_mut().find(|copy| copy.is_open(node)) else { return CopyStep::Nothing };
         let Some(mut frame) = copy.frame.take() else { return CopyStep::Nothing };
@@ -187,18 +184,18 @@ impl GuestRam {
         let mut now = copied;
         if self.tlb.all_passed(watched) {
             drop(inner);
-            frame.fill_some(&DirectMemory, source, copied, pages);
+            frame.fill_some(self.memory(), source, copied, pages);
             now = (copied + pages).min(PAGES_PER_LARGE);
             inner = self.inner.lock();
         }
         let is_still = match kind {
             Kind::Own => inner.is_unwritten(gfn, source),
             // They are held, so they are the same at the end if they are there.
-            Kind::Shared => now < PAGES_PER_LARGE || inner.pmap.shared_block(&DirectMemory, gfn) == Some(source),
+            Kind::Shared => now < PAGES_PER_LARGE || inner.pmap.shared_block(self.memory(), gfn) == Some(source),
         };
         let copy = inner.copying.iter_mut().find(|copy| copy.place == frame.mfn());
         let Some(copy) = copy.filter(|_| is_still) else {
-            frames().free(frame);
+            self.frames().free(frame);
             inner.drop_copies(gfn);
             return CopyStep::Nothing;
         };
@@ -207,7 +204,7 @@ impl GuestRam {
             return if now < PAGES_PER_LARGE { CopyStep::More } else { CopyStep::Nothing };
         }
         let mut dying = DyingList::new();
-        let way = Way { tables: self.pool(nearest(node)), pages: self.pool(&[]), to: node, tick, thresholds };
+        let way = Way { tables: self.pool(self.nearest(node)), pages: self.pool(&[]), to: node, tried };
         let done = match kind {
             Kind::Own => inner.end_block_copies(&way, gfn, source, &mut dying),
             Kind::Shared => inner.end_shared_copy(&way, gfn, &mut dying),
@@ -228,13 +225,13 @@ impl BlockCopy {
     }
 
     /// Nobody copies to it any more.
-    fn give_up(self) {
+    fn give_up(self, frames: &Frames) {
         if let Some(frame) = self.frame {
-            frames().free(frame);
+            frames.free(frame);
         }
         if self.kind == Kind::Shared {
             for page in self.source.raw()..self.source.raw() + PAGES_PER_LARGE {
-                let released = frames().release_hold(Mfn::new(page));
+                let released = frames.release_hold(Mfn::new(page));
                 debug_assert!(released.is_ok(), "{released:?}");
             }
         }
@@ -246,49 +243,54 @@ impl BlockCopy {
     }
 }
 
-impl Inner {
+impl<M: Machine> Inner<M> {
     pub(super) fn is_copying(&self, gfn: Gfn) -> bool {
         self.copying.iter().any(|copy| copy.gfn == gfn.large_base())
     }
 
     /// No table lets the block, one large page, be written.
-    fn watch_large(&mut self, pool: &Pool<'_, DirectMemory>, gfn: Gfn) -> bool {
+    fn watch_large(&mut self, pool: &Pool<'_, M::Memory>, gfn: Gfn) -> bool {
         let is_watched = self.pmap.watch_large(pool, gfn).is_ok();
-        for table in self.tables.iter_mut().filter(|_| is_watched) {
-            table.weaken(&DirectMemory, gfn, PAGES_PER_LARGE, PteFlags::RX);
+        if is_watched {
+            self.weaken_block(gfn);
         }
         is_watched
     }
 
     fn is_unwritten(&self, gfn: Gfn, page: Mfn) -> bool {
         let same = PageState::Private { mfn: page, pins: 0, watched: true };
-        let found = self.pmap.lookup(&DirectMemory, gfn);
+        let found = self.pmap.lookup(self.machine.memory(), gfn);
         found.is_ok_and(|mapping| mapping.size == PageSize::Large && mapping.state == same)
     }
 
     /// Copies of the block come to nothing. One that somebody copies to is freed by them.
     fn drop_copies(&mut self, gfn: Gfn) {
-        self.copying.extract_if(.., |copy| copy.gfn == gfn).for_each(BlockCopy::give_up);
+        self.copying.extract_if(.., |copy| copy.gfn == gfn).for_each(|copy| copy.give_up(self.machine.frames()));
     }
 
     /// The VM ends.
     pub(super) fn forget_block_copies(&mut self) {
-        self.copying.drain(..).for_each(BlockCopy::give_up);
+        self.copying.drain(..).for_each(|copy| copy.give_up(self.machine.frames()));
     }
 
     /// The copy of a block of shared pages is complete: it is for all VMs that have these from now on.
-    fn end_shared_copy(&mut self, way: &Way<'_>, gfn: Gfn, dying: &mut DyingList) -> ArrayVec<(NodeId, u64), NODES> {
+    fn end_shared_copy(
+        &mut self,
+        way: &Way<'_, M::Memory, impl Fn(Tries) -> Tries>,
+        gfn: Gfn,
+        dying: &mut DyingList,
+    ) -> ArrayVec<(NodeId, u64), NODES> {
         let mut done = ArrayVec::new();
         let at = self.copying.iter().position(|copy| copy.gfn == gfn);
         let Some(mut copy) = at.map(|at| self.copying.swap_remove(at)) else { return done };
         if let Some(Ok(frame)) = copy.frame.take().map(|frame| frame.overwritten(PageSize::Large.bytes())) {
             let first = frame.mfn();
             let mut attached = 0;
-            for (index, page) in frames().split_frame(frame).enumerate() {
-                match frames().attach_spread(Mfn::new(copy.source.raw() + index as u64), page) {
+            for (index, page) in self.machine.frames().split_frame(frame).enumerate() {
+                match self.machine.frames().attach_spread(Mfn::new(copy.source.raw() + index as u64), page) {
                     Ok(_) => attached += 1,
                     // Somebody else was faster, page by page.
-                    Err((_, page)) => frames().free(page),
+                    Err((_, page)) => self.machine.frames().free(page),
                 }
             }
             if attached == PAGES_PER_LARGE
@@ -298,7 +300,7 @@ impl Inner {
             }
             done.push((copy.to, attached));
         }
-        copy.give_up();
+        copy.give_up(self.machine.frames());
         done
     }
 
@@ -307,7 +309,7 @@ impl Inner {
     #[inline(never)]
     fn end_block_copies(
         &mut self,
-        way: &Way<'_>,
+        way: &Way<'_, M::Memory, impl Fn(Tries) -> Tries>,
         gfn: Gfn,
         source: Mfn,
         dying: &mut DyingList,
@@ -334,21 +336,28 @@ impl Inner {
     }
 
     /// Each page of `frame` is the replica of a page of the block; returns how many are.
-    fn attach_block(&mut self, way: &Way<'_>, gfn: Gfn, source: Mfn, to: NodeId, frame: Frame<Dirty>) -> u64 {
+    fn attach_block(
+        &mut self,
+        way: &Way<'_, M::Memory, impl Fn(Tries) -> Tries>,
+        gfn: Gfn,
+        source: Mfn,
+        to: NodeId,
+        frame: Frame<Dirty>,
+    ) -> u64 {
         let frame = match frame.overwritten(PageSize::Large.bytes()) {
             Ok(frame) => frame,
             Err(frame) => {
-                frames().free(frame);
+                self.machine.frames().free(frame);
                 return 0;
             }
         };
         let pool = Pool { nodes: &[to], ..way.pages };
         let mut attached = 0;
-        for (index, page) in frames().split_frame(frame).enumerate() {
+        for (index, page) in self.machine.frames().split_frame(frame).enumerate() {
             let (gfn, master) = (Gfn::new(gfn.raw() + index as u64), Mfn::new(source.raw() + index as u64));
-            match self.pmap.replicate_quickly(&pool, gfn, (master, page), |history| way.tried(history)) {
+            match self.pmap.replicate_quickly(&pool, gfn, (master, page), &way.tried) {
                 Ok(_) => attached += 1,
-                Err(page) => frames().free(page),
+                Err(page) => self.machine.frames().free(page),
             }
         }
         attached
@@ -356,15 +365,21 @@ impl Inner {
 }
 
 /// The copy of a block of shared pages on `node`, if there is one that a large leaf can show.
-fn whole_copy(source: Mfn, node: NodeId) -> Option<Mfn> {
-    let copy = |index: u64| frames().spread_on(Mfn::new(source.raw() + index), node);
+fn whole_copy(frames: &Frames, source: Mfn, node: NodeId) -> Option<Mfn> {
+    let copy = |index: u64| frames.spread_on(Mfn::new(source.raw() + index), node);
     let first = copy(0).filter(|first| first.raw().is_multiple_of(PAGES_PER_LARGE))?;
     (1..PAGES_PER_LARGE).all(|index| copy(index) == Some(Mfn::new(first.raw() + index))).then_some(first)
 }
 
 /// One leaf for all of a block's copies.
-fn show_block(table: &mut NodeTable, pool: &Pool<'_, DirectMemory>, gfn: Gfn, first: Mfn, dying: &mut DyingList) {
-    table.remove(&DirectMemory, gfn, PAGES_PER_LARGE);
+fn show_block<M: MachineMemory>(
+    table: &mut NodeTable,
+    pool: &Pool<'_, M>,
+    gfn: Gfn,
+    first: Mfn,
+    dying: &mut DyingList,
+) {
+    table.remove(pool.memory, gfn, PAGES_PER_LARGE);
     let installed = table.install(pool, gfn, first, PageSize::Large, PteFlags::RX);
     if let Err(TableError::HasTable { .. }) = installed {
         // Where it fails faults bring single leaves, which say the same.

@@ -1,39 +1,25 @@
-//! Memory is short ([`crate::machine::relief`]): copies of pages on other nodes go, whose readers have to go farther then.
+//! Memory is short: copies of pages on other nodes go, whose readers have to go farther then.
 
-use super::GuestRam;
-use crate::machine::{
-    memory::{DirectMemory, frames, nearest},
-    relief::Asking,
-};
+use crate::{GuestRam, Machine};
 use addr::{Gfn, Mfn, NodeId};
 use frames::{DyingList, PendingShootdown};
 use pmap::PageState;
 use rv_pte::PteFlags;
 use tlb::TlbGeneration;
 
-impl Asking for GuestRam {
-    fn give_up_copies(&self, pages: usize) -> u64 {
-        self.give_up_copies(pages)
-    }
-
-    fn free_deferred(&self) -> bool {
-        self.free_deferred()
-    }
-}
-
-impl GuestRam {
+impl<M: Machine> GuestRam<M> {
     /// The copies of up to `most` of its own pages go. Returns how many pages are free by it, as soon as no hart knows them.
     #[cold]
     pub fn give_up_copies(&self, most: usize) -> u64 {
-        let pool = self.pool(nearest(NodeId(0)));
+        let pool = self.pool(self.nearest(NodeId(0)));
         let (mut dying, mut pages, mut copies) = (DyingList::new(), 0, 0);
         let token = {
             let mut inner = self.inner.lock();
             let mut at = self.base;
             for _ in 0..most.min(inner.pmap.replicated_pages() as usize) {
-                let Some(gfn) = inner.pmap.next_replicated(&DirectMemory, at) else { break };
+                let Some(gfn) = inner.pmap.next_replicated(self.memory(), at) else { break };
                 if let Ok(PageState::Replicated { nodes, .. }) =
-                    inner.pmap.lookup(&DirectMemory, gfn).map(|at| at.state)
+                    inner.pmap.lookup(self.memory(), gfn).map(|at| at.state)
                     && inner.collapse_replicas(&pool, gfn, &mut dying).is_ok()
                 {
                     pages += 1;
@@ -57,20 +43,20 @@ impl GuestRam {
     /// itself, from [`GuestRam::forgotten`] on.
     pub fn forget_spread(&self, gfn: Gfn, page: Mfn, nodes: &[NodeId]) {
         let mut inner = self.inner.lock();
-        let found = inner.pmap.lookup(&DirectMemory, gfn);
+        let found = inner.pmap.lookup(self.memory(), gfn);
         if !found.is_ok_and(|mapping| matches!(mapping.state, PageState::Shared { mfn, .. } if mfn == page)) {
             // It was replaced, and so were all leaves.
             return;
         }
         for node in nodes {
-            let pool = self.pool(nearest(*node));
+            let pool = self.pool(self.nearest(*node));
             // Newer copies may have come meanwhile.
-            let page = frames().spread_on(page, *node).unwrap_or(page);
+            let page = self.frames().spread_on(page, *node).unwrap_or(page);
             if let Some(table) = inner.tables.get_mut(node.index())
                 && table.exchange(&pool, gfn, page, PteFlags::RX, false).is_err()
             {
                 // No page to split a large leaf: it goes as a whole, and faults bring it back.
-                table.remove(&DirectMemory, gfn, 1);
+                table.remove(self.memory(), gfn, 1);
             }
         }
     }

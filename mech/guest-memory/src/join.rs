@@ -3,22 +3,17 @@
 //! Pages were watched one by one and nothing came of it, or had copies for readers until somebody wrote them. Nothing is copied
 //! for it: pages that lie elsewhere by now stay single.
 
-use super::{GuestRam, Inner};
-use crate::machine::{
-    capabilities,
-    memory::{DirectMemory, nearest},
-};
+use crate::{GuestRam, Inner, Machine};
 use addr::{Gfn, NodeId, PAGES_PER_LARGE};
 use core::sync::atomic::Ordering::Relaxed;
-use rv::csr;
 
 /// So long nothing is put together after a block of the VM was split for its pages' sake.
 const APART_SECONDS: u64 = 10;
 
-impl GuestRam {
+impl<M: Machine> GuestRam<M> {
     /// Nothing is put together for a while: pages of a block have just been told apart, and shall find their places.
     pub(super) fn keep_apart(&self) {
-        let until = csr::time::read() + APART_SECONDS * capabilities().timebase_hz;
+        let until = self.machine.now() + APART_SECONDS * self.machine.ticks_per_second();
         self.join_from.fetch_max(until, Relaxed);
     }
 
@@ -27,7 +22,7 @@ impl GuestRam {
         if !self.large_allowed || now < self.join_from.load(Relaxed) {
             return false;
         }
-        let pool = self.pool(nearest(NodeId(0)));
+        let pool = self.pool(self.nearest(NodeId(0)));
         let mut inner = self.inner.lock();
         let all = self.pages / PAGES_PER_LARGE;
         // A copy that was just made may be written when its shootdown has ended: not before.
@@ -39,7 +34,7 @@ impl GuestRam {
             let gfn = Gfn::new(self.base.raw() + inner.join_at * PAGES_PER_LARGE).large_base();
             if inner.is_joinable(gfn) {
                 for page in (gfn.raw()..gfn.raw() + PAGES_PER_LARGE).map(Gfn::new) {
-                    let was_watched = inner.pmap.note_write_quickly(&DirectMemory, page).is_some();
+                    let was_watched = inner.pmap.note_write_quickly(self.memory(), page).is_some();
                     inner.watched_writes += u64::from(was_watched);
                 }
                 if inner.pmap.collapse(&pool, gfn).is_ok() {
@@ -53,9 +48,9 @@ impl GuestRam {
     }
 }
 
-impl Inner {
+impl<M: Machine> Inner<M> {
     fn is_joinable(&self, gfn: Gfn) -> bool {
         let is_held = self.is_moving_block(gfn) || self.held.iter().any(|held| held.large_base() == gfn);
-        !is_held && self.pmap.is_one_block(&DirectMemory, gfn)
+        !is_held && self.pmap.is_one_block(self.machine.memory(), gfn)
     }
 }

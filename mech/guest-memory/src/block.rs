@@ -5,14 +5,15 @@
 //! happens to the block in between (a device writes it, the guest gives it back, a part of it becomes shared) ends the watch or
 //! the block, and the next step notices and gives up.
 
-use super::place::{reason_of, set_history};
-use super::{GuestRam, Inner, Touch};
-use crate::machine::memory::{DirectMemory, frames, nearest};
+use crate::{
+    GuestRam, Inner, Machine, Touch,
+    locate::{Tries, set_tries, tries_of},
+    place::reason_of,
+};
 use addr::{Gfn, Mfn, NodeId, PAGES_PER_LARGE, PageSize};
 use control::PlacementReason;
 use core::sync::atomic::Ordering;
 use frames::{Dirty, DyingList, Frame, MachineMemory as _, PendingShootdown, Pool};
-use placement::{History, Thresholds};
 use pmap::{Mapping, PageState};
 use rv_pte::PteFlags;
 use spin::MutexGuard;
@@ -41,7 +42,7 @@ pub(super) struct BlockMove {
     /// The shootdown of the watch: nothing is copied before it has ended.
     watched: TlbGeneration,
     /// What the block's row is to say then.
-    history: History,
+    tries: Tries,
     /// Somebody has touched it: it stays.
     stays: bool,
 }
@@ -57,13 +58,13 @@ pub enum MoveStep {
     Waits,
 }
 
-impl GuestRam {
+impl<M: Machine> GuestRam<M> {
     /// A large page may be written from now on: its leaf says so for `node`, the others fault once more.
     #[cold]
     pub(super) fn strengthen(
         &self,
-        mut inner: MutexGuard<'_, Inner>,
-        pool: &Pool<'_, DirectMemory>,
+        mut inner: MutexGuard<'_, Inner<M>>,
+        pool: &Pool<'_, M::Memory>,
         mapping: &Mapping,
         node: NodeId,
     ) -> Touch {
@@ -81,8 +82,7 @@ impl GuestRam {
         &self,
         gfn: Gfn,
         to: NodeId,
-        tick: u16,
-        thresholds: &Thresholds,
+        tried: impl FnOnce(Tries) -> Tries,
     ) -> Result<(), PlacementReason> {
         let target = [to];
         let pool = self.pool(&target);
@@ -95,20 +95,16 @@ impl GuestRam {
             }
             let frame = pool.block_to_fill(gfn).ok_or(PlacementReason::NoMemory)?;
             if let Err(why) = inner.pmap.watch_large(&pool, gfn) {
-                frames().free(frame);
+                self.frames().free(frame);
                 return Err(reason_of(&why));
             }
-            let weaken = |table: &mut gstage::NodeTable| {
-                table.weaken(&DirectMemory, gfn, PAGES_PER_LARGE, PteFlags::RX);
-            };
-            inner.tables.iter_mut().for_each(weaken);
+            inner.weaken_block(gfn);
             let token = self.tlb.retire();
             let watched = token.generation();
             inner.last_watched = watched;
-            let (tries, last) = frames().map().entry(source).map_or((0, 0), frames::MemMapEntry::history);
-            let history = History { tries, last }.tried(tick, thresholds);
+            let tries = tried(tries_of(self.frames(), source));
             let (taken, copiers, stays) = (0, 0, false);
-            inner.moving.push(BlockMove { gfn, source, to, frame, taken, copiers, watched, history, stays });
+            inner.moving.push(BlockMove { gfn, source, to, frame, taken, copiers, watched, tries, stays });
             token
         };
         self.call_out_of(token);
@@ -134,7 +130,7 @@ impl GuestRam {
             let (gfn, pages) = block.take(pages);
             // Who faults or copies other pages does not wait for it.
             drop(inner);
-            pages.for_each(|(from, to)| DirectMemory.copy_page(from, to));
+            pages.for_each(|(from, to)| self.memory().copy_page(from, to));
             inner = self.inner.lock();
             let Some(is_complete) = inner.has_copied(gfn) else { return MoveStep::More };
             let at = inner.moving.iter().position(|block| block.gfn == gfn);
@@ -144,7 +140,7 @@ impl GuestRam {
             };
             let to = block.to;
             if !is_complete {
-                frames().free(block.frame);
+                self.frames().free(block.frame);
                 return MoveStep::Nothing;
             }
             if !inner.end_block_move(block, &mut dying) {
@@ -155,7 +151,7 @@ impl GuestRam {
             (gfn, to, token)
         };
         self.defer(PendingShootdown::new(token, dying));
-        let pool = self.pool(nearest(NodeId(0)));
+        let pool = self.pool(self.nearest(NodeId(0)));
         let mut inner = self.inner.lock();
         // Else the next write faults, and is allowed when it may be. The leaves come back with the next faults anyway.
         if self.tlb.all_passed(inner.last_replaced) {
@@ -183,10 +179,10 @@ impl GuestRam {
     }
 }
 
-impl Inner {
+impl<M: Machine> Inner<M> {
     /// The first machine page behind the block at `gfn`, if that is one large page of the VM's own; or why it can go nowhere.
     pub(super) fn own_block(&self, gfn: Gfn) -> Result<Mfn, PlacementReason> {
-        let mapping = self.pmap.lookup(&DirectMemory, gfn).map_err(|why| reason_of(&why))?;
+        let mapping = self.pmap.lookup(self.machine.memory(), gfn).map_err(|why| reason_of(&why))?;
         match mapping.state {
             PageState::Private { pins: 1.., .. } => Err(PlacementReason::Pinned),
             PageState::Private { mfn, .. } if mapping.size == PageSize::Large => Ok(mfn),
@@ -202,15 +198,22 @@ impl Inner {
         self.moving.iter().any(|block| block.gfn == gfn.large_base())
     }
 
+    /// No table lets the block be written.
+    pub(super) fn weaken_block(&mut self, gfn: Gfn) {
+        for table in &mut self.tables {
+            table.weaken(self.machine.memory(), gfn, PAGES_PER_LARGE, PteFlags::RX);
+        }
+    }
+
     /// The VM ends.
     pub(super) fn forget_block_move(&mut self) {
-        self.moving.drain(..).for_each(|block| frames().free(block.frame));
+        self.moving.drain(..).for_each(|block| self.machine.frames().free(block.frame));
     }
 
     /// Has nobody touched the block since it was watched?
     fn is_still(&self, block: &BlockMove) -> bool {
         let same = PageState::Private { mfn: block.source, pins: 0, watched: true };
-        let found = self.pmap.lookup(&DirectMemory, block.gfn);
+        let found = self.pmap.lookup(self.machine.memory(), block.gfn);
         found.is_ok_and(|mapping| mapping.size == PageSize::Large && mapping.state == same)
     }
 
@@ -228,20 +231,20 @@ impl Inner {
 
     /// All is copied: the new block takes the old one's place.
     fn end_block_move(&mut self, block: BlockMove, dying: &mut DyingList) -> bool {
-        let BlockMove { gfn, frame, history, .. } = block;
+        let BlockMove { gfn, frame, tries, .. } = block;
         let first = frame.mfn();
         let frame = match frame.overwritten(PageSize::Large.bytes()) {
             Ok(frame) => frame,
             Err(frame) => {
-                frames().free(frame);
+                self.machine.frames().free(frame);
                 return false;
             }
         };
-        if let Err(refused) = self.pmap.migrate_large(frames(), gfn, frame, dying) {
-            frames().free(refused.frame);
+        if let Err(refused) = self.pmap.migrate_large(self.machine.frames(), gfn, frame, dying) {
+            self.machine.frames().free(refused.frame);
             return false;
         }
-        set_history(first, history);
+        set_tries(self.machine.frames(), first, tries);
         self.remove_leaves(gfn, PAGES_PER_LARGE);
         true
     }

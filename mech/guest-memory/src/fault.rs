@@ -1,7 +1,6 @@
 //! The fault path: what a touch of RAM finds or makes, down to the leaf.
 
-use super::{Access, GuestRam, Inner, Touch};
-use crate::machine::memory::{DirectMemory, frames, nearest};
+use crate::{Access, GuestRam, Inner, Machine, Touch};
 use addr::{Gfn, GuestPhysAddr, NodeId, PageSize};
 use frames::{DyingList, PendingShootdown, Pool};
 use gstage::{Installed, TableError};
@@ -9,17 +8,17 @@ use pmap::{Glance, Mapping, Rights};
 use rv_pte::PteFlags;
 use spin::MutexGuard;
 
-impl GuestRam {
+impl<M: Machine> GuestRam<M> {
     /// A vCPU on `node` touched `addr`: makes sure that its node's table has a leaf that allows it.
     ///
     /// The common cases, a page that another node has and a fresh page in a block that has some, take one look at the
     /// pmap, one page from the node's stack and one store into the table used last.
     #[inline(always)]
     pub fn touch(&self, addr: GuestPhysAddr, access: Access, node: NodeId) -> Touch {
-        let pool = self.pool(nearest(node));
+        let pool = self.pool(self.nearest(node));
         let gfn = addr.gfn();
         let mut inner = self.inner.lock();
-        let (page, is_full) = match inner.pmap.glance(&DirectMemory, gfn) {
+        let (page, is_full) = match inner.pmap.glance(self.memory(), gfn) {
             Glance::Page(page) => (page, false),
             Glance::Vacant => match inner.pmap.populate_vacant(&pool, gfn) {
                 Some(populated) => populated,
@@ -39,8 +38,8 @@ impl GuestRam {
     #[inline(never)]
     fn touch_slowly(
         &self,
-        inner: MutexGuard<'_, Inner>,
-        pool: &Pool<'_, DirectMemory>,
+        inner: MutexGuard<'_, Inner<M>>,
+        pool: &Pool<'_, M::Memory>,
         gfn: Gfn,
         access: Access,
         node: NodeId,
@@ -66,10 +65,10 @@ impl GuestRam {
     /// the lock, since the VM's other vCPUs are to go on meanwhile (5 ms on FLASH); who wants the same block tries again later: `None`.
     fn with_block<'a>(
         &'a self,
-        mut inner: MutexGuard<'a, Inner>,
-        pool: &Pool<'_, DirectMemory>,
+        mut inner: MutexGuard<'a, Inner<M>>,
+        pool: &Pool<'_, M::Memory>,
         gfn: Gfn,
-    ) -> Option<MutexGuard<'a, Inner>> {
+    ) -> Option<MutexGuard<'a, Inner<M>>> {
         while self.large_allowed && inner.is_vacant_block(gfn) {
             if inner.zeroing.contains(&gfn.large_base()) {
                 return None;
@@ -79,7 +78,7 @@ impl GuestRam {
                 Some(Err(frame)) => {
                     inner.zeroing.push(gfn.large_base());
                     drop(inner);
-                    let frame = frame.zero(&DirectMemory);
+                    let frame = frame.zero(self.memory());
                     inner = self.inner.lock();
                     inner.zeroing.retain(|block| *block != gfn.large_base());
                     frame
@@ -88,7 +87,7 @@ impl GuestRam {
             };
             // A device may have needed a page of it meanwhile.
             if let Err(refused) = inner.pmap.populate_large(pool.frames, gfn, frame) {
-                frames().free(refused.frame);
+                self.frames().free(refused.frame);
                 break;
             }
         }
@@ -100,8 +99,8 @@ impl GuestRam {
     #[cold]
     pub(super) fn mend(
         &self,
-        mut inner: MutexGuard<'_, Inner>,
-        pool: &Pool<'_, DirectMemory>,
+        mut inner: MutexGuard<'_, Inner<M>>,
+        pool: &Pool<'_, M::Memory>,
         gfn: Gfn,
         outcome: Result<Installed, TableError>,
     ) -> Touch {
@@ -127,7 +126,7 @@ impl GuestRam {
     /// The block has all its pages: if they are those of one machine block (a few were given back and came again), it
     /// is one large page again.
     #[cold]
-    fn collapse(&self, mut inner: MutexGuard<'_, Inner>, pool: &Pool<'_, DirectMemory>, gfn: Gfn) -> Touch {
+    fn collapse(&self, mut inner: MutexGuard<'_, Inner<M>>, pool: &Pool<'_, M::Memory>, gfn: Gfn) -> Touch {
         if !self.large_allowed || inner.pmap.collapse(pool, gfn).is_err() {
             return Touch::Mapped;
         }
@@ -137,17 +136,17 @@ impl GuestRam {
     /// The block of `gfn` is a large page of the pmap: large leaves take the place of tables of single ones.
     pub(super) fn install_large(
         &self,
-        mut inner: MutexGuard<'_, Inner>,
-        pool: &Pool<'_, DirectMemory>,
+        mut inner: MutexGuard<'_, Inner<M>>,
+        pool: &Pool<'_, M::Memory>,
         gfn: Gfn,
     ) -> Touch {
-        let Ok(mapping) = inner.pmap.lookup(&DirectMemory, gfn) else { return Touch::OutOfMemory };
+        let Ok(mapping) = inner.pmap.lookup(self.memory(), gfn) else { return Touch::OutOfMemory };
         let Some(mfn) = mapping.state.mfn().filter(|_| mapping.size == PageSize::Large) else { return Touch::Mapped };
         let rights = if mapping.rights() == Rights::ReadWrite { PteFlags::RWX } else { PteFlags::RX };
         let mut dying = DyingList::new();
         for table in &mut inner.tables {
             if table.collapse(pool, mapping.gfn, mfn, rights, &mut dying).is_err() {
-                table.remove(&DirectMemory, mapping.gfn, addr::PAGES_PER_LARGE);
+                table.remove(self.memory(), mapping.gfn, addr::PAGES_PER_LARGE);
             }
         }
         let token = self.tlb.retire();
@@ -157,22 +156,17 @@ impl GuestRam {
     }
 }
 
-impl Inner {
+impl<M: Machine> Inner<M> {
     /// Has the guest's whole block of 2 MiB nothing behind it?
     fn is_vacant_block(&self, gfn: Gfn) -> bool {
-        let mapping = self.pmap.lookup(&DirectMemory, gfn);
+        let mapping = self.pmap.lookup(self.machine.memory(), gfn);
         mapping.is_ok_and(|mapping| mapping.is_absent() && mapping.size == PageSize::Large)
     }
 
     /// What backs `gfn`, after populating it on the first of `pool.nodes` that has memory.
     #[inline(never)]
-    pub(super) fn populated(
-        &mut self,
-        pool: &Pool<'_, DirectMemory>,
-        gfn: Gfn,
-        large_allowed: bool,
-    ) -> Option<Mapping> {
-        let mapping = self.pmap.lookup(&DirectMemory, gfn).ok()?;
+    pub(super) fn populated(&mut self, pool: &Pool<'_, M::Memory>, gfn: Gfn, large_allowed: bool) -> Option<Mapping> {
+        let mapping = self.pmap.lookup(self.machine.memory(), gfn).ok()?;
         if !mapping.is_absent() {
             return Some(mapping);
         }
@@ -185,13 +179,13 @@ impl Inner {
             let frame = pool.guest_page(PageSize::Base, gfn)?;
             self.pmap.populate_base(pool, gfn, frame)
         };
-        put.map_err(|refused| frames().free(refused.frame)).ok()
+        put.map_err(|refused| self.machine.frames().free(refused.frame)).ok()
     }
 
     /// Removes what touches the range from all tables.
     pub(super) fn remove_leaves(&mut self, start: Gfn, pages: u64) {
         for table in &mut self.tables {
-            table.remove(&DirectMemory, start, pages);
+            table.remove(self.machine.memory(), start, pages);
         }
     }
 }

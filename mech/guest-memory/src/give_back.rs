@@ -1,0 +1,87 @@
+//! Pages that come back: those that the guest does not need, and all of them at its end.
+
+use crate::{GuestRam, Machine};
+use addr::{BASE_PAGE, Gfn, GuestPhysAddr, NodeId};
+use control::EventKind;
+use core::sync::atomic::Ordering;
+use frames::{DyingList, PendingShootdown};
+
+/// Pages that a guest gives back before an event tells: 16 MiB.
+const PAGES_PER_EVENT: u64 = 4096;
+/// Guest pages that one teardown step gives back: bounded work.
+const TEARDOWN_BLOCKS: u64 = 4 * addr::PAGES_PER_LARGE;
+
+impl<M: Machine> GuestRam<M> {
+    /// The guest does not need `[start, start + len)` any more: its machine pages are free as soon as no TLB knows them.
+    pub fn give_back(&self, start: GuestPhysAddr, len: u64) {
+        let node = self.machine.here();
+        let pool = self.pool(self.nearest(node));
+        let mut next = Some(start.gfn());
+        let end = start.gfn().raw() + len / BASE_PAGE;
+        let mut returned = 0;
+        while let Some(at) = next {
+            let mut dying = DyingList::new();
+            let token = {
+                let mut inner = self.inner.lock();
+                let pages = end.saturating_sub(at.raw());
+                let outcome = inner.pmap.release(&pool, at, pages, &mut dying);
+                next = outcome.as_ref().ok().and_then(|released| released.next);
+                returned += outcome.map_or(0, |released| released.pages);
+                let covered = next.map_or(pages, |next| next.raw() - at.raw());
+                inner.remove_leaves(at, covered);
+                self.tlb.retire()
+            };
+            self.defer(PendingShootdown::new(token, dying));
+        }
+        self.returned.fetch_add(returned, Ordering::Relaxed);
+        self.tell_returned(returned, PAGES_PER_EVENT);
+    }
+
+    /// So many pages came back; an event says so when there are `enough`.
+    fn tell_returned(&self, pages: u64, enough: u64) {
+        if self.untold.fetch_add(pages, Ordering::Relaxed) + pages < enough {
+            return;
+        }
+        let untold = self.untold.swap(0, Ordering::Relaxed);
+        if untold != 0 {
+            self.machine.tell(self.vm, EventKind::PagesReturned { pages: untold });
+        }
+    }
+
+    /// One bounded step of giving everything back; no vCPU is left. `true` while there is more.
+    pub fn tear_down_step(&self) -> bool {
+        let pool = self.pool(self.nearest(NodeId(0)));
+        let mut inner = self.inner.lock();
+        let mut dying = core::mem::take(&mut inner.replaced);
+        inner.forget_block_move();
+        inner.forget_block_copies();
+        let more = match inner.teardown_at {
+            Some(at) => {
+                let end = self.base.raw() + self.pages;
+                let pages = TEARDOWN_BLOCKS.min(end - at.raw());
+                let released = inner.pmap.release(&pool, at, pages, &mut dying).ok();
+                self.untold.fetch_add(released.map_or(0, |released| released.pages), Ordering::Relaxed);
+                let next = released.and_then(|released| released.next);
+                let next = next.unwrap_or(Gfn::new(at.raw() + pages));
+                inner.teardown_at = (next.raw() < end).then_some(next);
+                true
+            }
+            None if !inner.tables.is_empty() => {
+                for table in core::mem::take(&mut inner.tables) {
+                    if let Err(why) = table.dismantle(&pool, &mut dying) {
+                        log::error!("G-stage table of VM {:?}: {why:?}", self.vm);
+                    }
+                }
+                true
+            }
+            None => false,
+        };
+        drop(inner);
+        if !more {
+            self.tell_returned(0, 0);
+        }
+        self.defer(PendingShootdown::new(self.tlb.retire(), dying));
+        // Nobody is inside any more: what waited can be freed.
+        self.free_deferred() || more
+    }
+}
