@@ -240,8 +240,11 @@ impl Frames {
     pub(crate) fn detach_shared<M: MachineMemory>(&self, memory: &M, mfn: Mfn, back: u64) -> bool {
         let entry = self.map().known(mfn);
         let mut node = self.lock_of(entry);
-        let was_shared = entry.is(PageState::Shared, 0);
-        let detached = node.chains.detach(memory, entry, back).filter(|_| was_shared);
+        if !entry.is(PageState::Shared, 0) {
+            drop(node);
+            return self.put_offered(mfn, entry, back);
+        }
+        let detached = node.chains.detach(memory, entry, back);
         let detached = detached.expect("a page that was mapped has a reference until its shootdown has ended");
         node.sharing.guest_pages -= 1;
         node.sharing.mapped_pages -= u64::from(detached.was_last_owner);
@@ -253,6 +256,19 @@ impl Frames {
             self.put(mfn, 0);
         }
         detached.left == 0
+    }
+
+    /// The page was offered to others by its only owner (`pmap::Pmap::share`), and none came: its row says *private* still.
+    ///
+    /// # Panics
+    /// If it is not such a page, as for [`Frames::detach_shared`].
+    #[cold]
+    #[inline(never)]
+    fn put_offered(&self, mfn: Mfn, entry: &MemMapEntry, back: u64) -> bool {
+        let is_its = entry.is(PageState::Private, 0) && entry.back() == back && entry.references() == (1, NO_CHAIN);
+        assert!(is_its, "a page that was mapped has a reference until its shootdown has ended");
+        self.put(mfn, 0);
+        true
     }
 
     #[cold]

@@ -444,3 +444,23 @@ fn a_copy_beside_the_master_is_refused() {
     assert_eq!(refused, Err(pmap::PmapError::Refused(Refused::BadNode)));
     assert_eq!(frames.counts(NodeId(0)), free, "the copy is back");
 }
+
+/// A page that was offered to others, and that a disk read takes the place of before anybody has come: nobody else knows it, so it is
+/// free when its shootdown has ended.
+#[test]
+fn an_offered_page_that_nobody_took_is_freed_once() {
+    let (memory, frames) = small_machine(&[8]);
+    let pool = Pool { frames: &frames, memory: &memory, nodes: &[NodeId(0)], vm: VM, spu: SpuId(0) };
+    let mut pmap = Pmap::new(VM, Gfn::new(BASE), PAGES).unwrap();
+    let block = pool.frames.alloc_page(NodeId(0), PageUse::Shared).unwrap().settle();
+    let gfn = Gfn::new(BASE);
+    let page = pool.guest_page(PageSize::Base, gfn).unwrap();
+    pmap.populate_base(&pool, gfn, page).map_err(|refused| frames.free(refused.frame)).unwrap();
+    let offered = pmap.share(&pool, gfn).unwrap();
+    let mut dying = DyingList::new();
+    assert_eq!(pmap.share_quickly(&pool, gfn, block, &mut dying), pmap::Swap::Done);
+    let tracker = ShootdownTracker::new(1);
+    let freeable = PendingShootdown::new(tracker.retire(), dying).redeem(&tracker).expect("nobody is inside");
+    assert_eq!(freeable.free_all(&frames, &memory), 1);
+    assert_eq!(frames.map().info(offered).unwrap().state, frames::PageState::Free);
+}
