@@ -23,10 +23,16 @@
 //! One lock guards pmap and tables of a VM. Nobody waits for other harts with it locked, and no two memories are locked at a time. What
 //! must come after a shootdown is left to a later step (module `later`). Long copies are made without the lock. Locks of `frames` come
 //! after it.
+//!
+//! # Tests
+//! `tests` play a machine with several nodes, whose harts keep every translation that they may keep. Wherever the lock is let go in
+//! the middle of something, other harts act.
 #![no_std]
 #![forbid(unsafe_code)]
 
 extern crate alloc;
+#[cfg(test)]
+extern crate std;
 
 mod block;
 mod block_copy;
@@ -45,6 +51,8 @@ mod sample;
 mod share;
 mod shown;
 mod spread;
+#[cfg(test)]
+mod tests;
 
 pub use block::{BLOCK_MOVES, MoveStep};
 pub use block_copy::CopyStep;

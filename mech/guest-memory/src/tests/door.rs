@@ -1,0 +1,118 @@
+//! Devices.
+
+use super::{
+    machine::HZ,
+    world::{Did, PAGES, World, at},
+};
+use crate::{Machine as _, RAM_START};
+use addr::{BASE_PAGE, GuestPhysAddr};
+use alloc::{boxed::Box, rc::Rc, vec, vec::Vec};
+use core::cell::Cell;
+use guest_access::{GuestMemory, MemoryFault};
+
+#[test]
+fn bytes_go_across_pages_and_blocks() {
+    for large in [false, true] {
+        let world = World::new(&[large], 2, 2);
+        let ram = world.ram(0);
+        let data: Vec<u8> = (0..20_000u32).map(|byte| (byte % 251) as u8).collect();
+        let start = GuestPhysAddr::new(RAM_START + (2 << 20) - 9_001);
+        ram.write(start, &data).unwrap();
+        let mut found = vec![0; data.len()];
+        ram.read(start, &mut found).unwrap();
+        assert_eq!(found, data);
+        assert_eq!(ram.read_u32(GuestPhysAddr::new(start.raw() + 1)), Ok(u32::from_le_bytes([1, 2, 3, 4])));
+        world.end();
+    }
+}
+
+/// The short way and the long way to a value say the same, wherever it lies.
+#[test]
+fn small_values_are_the_same_on_both_ways() {
+    let world = World::new(&[false], 1, 1);
+    let ram = world.ram(0);
+    for offset in 0..24 {
+        let at = GuestPhysAddr::new(RAM_START + BASE_PAGE - 12 + offset);
+        let bytes = |len: usize| {
+            let mut bytes = [0; 16];
+            ram.read(at, &mut bytes[..len]).unwrap();
+            u128::from_le_bytes(bytes)
+        };
+        ram.write_u8(at, 0x5a).unwrap();
+        assert_eq!(bytes(1), 0x5a);
+        ram.write_u16(at, 0x1234).unwrap();
+        assert_eq!((bytes(2), ram.read_u16(at)), (0x1234, Ok(0x1234)));
+        ram.write_u32(at, 0x1234_5678).unwrap();
+        assert_eq!((bytes(4), ram.read_u32(at)), (0x1234_5678, Ok(0x1234_5678)));
+        ram.write_u32_pair(at, [7, 8]).unwrap();
+        assert_eq!((bytes(8), ram.read_u64(at)), (0x8_0000_0007, Ok(0x8_0000_0007)));
+        ram.write_u64(at, u64::MAX - offset).unwrap();
+        ram.write_u64(GuestPhysAddr::new(at.raw() + 8), 3).unwrap();
+        assert_eq!(ram.read_u64_pair(at), Ok([u64::MAX - offset, 3]));
+        assert_eq!(bytes(16), 3 << 64 | u128::from(u64::MAX - offset));
+    }
+    world.end();
+}
+
+#[test]
+fn what_is_no_ram_is_a_fault() {
+    let world = World::new(&[false], 1, 1);
+    let ram = world.ram(0);
+    let end = GuestPhysAddr::new(RAM_START + PAGES * BASE_PAGE);
+    let before = GuestPhysAddr::new(RAM_START - 1);
+    assert_eq!(ram.read(before, &mut [0; 2]), Err(MemoryFault { addr: before }));
+    assert_eq!(ram.write(GuestPhysAddr::new(end.raw() - 2), &[1; 3]), Err(MemoryFault { addr: end }));
+    assert_eq!(ram.read_u64(end), Err(MemoryFault { addr: end }));
+    assert!(ram.write_u64(GuestPhysAddr::new(u64::MAX - 3), 1).is_err(), "it wraps");
+    assert!(ram.contains(at(0, 0), PAGES * BASE_PAGE) && !ram.contains(at(0, 1), PAGES * BASE_PAGE));
+    assert!(!ram.contains(before, 1) && !ram.contains(at(0, 0), u64::MAX));
+    world.end();
+}
+
+/// A hart reads the shared page that the device wants to write: it is called, and the device goes on when it has left.
+#[test]
+fn a_device_waits_for_readers_of_a_shared_page() {
+    let world = World::new(&[false], 2, 4);
+    world.map_from_disk(0, 0, 0, 77);
+    assert_eq!(world.load(1, 0, 0), Did::Value(77));
+    let waiting = Rc::downgrade(&world);
+    world.machine.set_on_time(Box::new(move || waiting.upgrade().into_iter().for_each(|world| world.interrupt(1))));
+    world.device_write(2, 0, at(0, 0), 5);
+    assert_eq!(world.inside(1), None, "it was called");
+    assert_eq!((world.load(1, 0, 0), world.load(0, 0, 0)), (Did::Value(5), Did::Value(5)));
+    world.end();
+}
+
+/// A hart that is dead never leaves: the device gives up.
+#[test]
+fn a_device_does_not_wait_for_ever() {
+    let world = World::new(&[false], 2, 4);
+    world.map_from_disk(0, 0, 0, 77);
+    assert_eq!(world.load(1, 0, 0), Did::Value(77));
+    let begin = world.machine.now();
+    assert_eq!(world.ram(0).write_u64(at(0, 0), 5), Err(MemoryFault { addr: at(0, 0) }));
+    assert!((2 * HZ..3 * HZ).contains(&(world.machine.now() - begin)));
+    assert_eq!(world.load(1, 0, 0), Did::Value(77), "nothing was written");
+    world.end();
+}
+
+/// A device's page comes from what others give up; it is a fault when they have nothing left.
+#[test]
+fn a_device_asks_for_memory() {
+    let world = World::with_memory(&[false, false], &[1], 2);
+    let full = (0..512).find(|page| world.store(0, 0, *page, 1) == Did::OutOfMemory).expect("1 MiB has an end");
+    assert!(world.ram(1).write_u64(at(0, 0), 5).is_err(), "nobody gives anything up");
+    let (giver, asked) = (Rc::downgrade(&world), Rc::new(Cell::new(0)));
+    let has_asked = asked.clone();
+    world.machine.set_relief(move || {
+        has_asked.set(has_asked.get() + 1);
+        let Some(world) = giver.upgrade() else { return false };
+        world.leave(0);
+        world.give_back(1, 0, has_asked.get() * 2, 2);
+        has_asked.get() < 100
+    });
+    world.device_write(1, 1, at(0, 0), 5);
+    assert!((1..4).contains(&asked.get()), "{} times", asked.get());
+    assert!(full > 100);
+    world.end();
+}

@@ -1,0 +1,151 @@
+//! What waits for harts, what goes back, and the end of a VM.
+
+use super::{
+    jobs::tried,
+    world::{Did, PAGES, World, at, gfn},
+};
+use crate::{Found, Machine as _, MoveStep};
+use addr::{BASE_PAGE, Gfn, NodeId, PageSize};
+use control::EventKind;
+use frames::{MachineMemory as _, PageState};
+
+fn free(world: &World) -> u64 {
+    world.machine.frames().pages_in(NodeId(0), PageState::Free)
+}
+
+/// Frames are free when no hart knows them, a bounded number at a time, and somebody is told to come back for them.
+#[test]
+fn what_a_hart_may_know_is_not_free() {
+    let world = World::new(&[false], 1, 2);
+    for page in 0..400 {
+        assert_eq!(world.store(0, 0, page, 1), Did::Value(1));
+    }
+    let before = free(&world);
+    world.give_back(1, 0, 0, 400);
+    assert_eq!(world.machine.deferred(), 1);
+    let ram = world.ram(0);
+    // The pmap's own table of the block is in no TLB.
+    assert!(ram.free_deferred() && free(&world) == before + 1, "hart 0 knows them");
+    let before = free(&world);
+    world.interrupt(0);
+    assert!(ram.free_deferred());
+    assert_eq!(free(&world) - before, 256, "a bounded number");
+    assert!(!ram.free_deferred());
+    assert_eq!(free(&world) - before, 400);
+    assert_eq!(ram.pages_returned(), 400);
+    world.check_at_rest();
+    world.end();
+}
+
+/// A hart that never leaves keeps what it may know, and nothing else.
+#[test]
+fn later_shootdowns_do_not_wait_for_earlier_ones_for_ever() {
+    let world = World::new(&[false], 1, 3);
+    for page in 0..8 {
+        assert_eq!(world.store(0, 0, page, 1), Did::Value(1));
+    }
+    for page in 0..8 {
+        world.give_back(1, 0, page, 1);
+        world.ram(0).free_deferred();
+        world.check();
+    }
+    assert!(world.ram(0).free_deferred());
+    world.interrupt(0);
+    // The older ones and the newer ones, in a step each.
+    while world.ram(0).free_deferred() {}
+    world.check_at_rest();
+    world.end();
+}
+
+/// A VM ends in the middle of everything: all pages come back.
+#[test]
+fn a_vm_that_ends_loses_nothing() {
+    let world = World::new(&[true, true], 2, 4);
+    for vm in 0..2 {
+        for page in [0, 512] {
+            assert_eq!(world.store(0, vm, page, 1), Did::Value(1));
+        }
+    }
+    let ram = world.ram(0);
+    ram.begin_block_move(gfn(0), NodeId(1), tried).unwrap();
+    ram.begin_block_copies(gfn(512), 0b10).unwrap();
+    world.ram(1).split_block(gfn(0));
+    let held = world.ram(1).begin_migration(&[gfn(3)], NodeId(1));
+    world.interrupt_all();
+    assert_eq!(ram.step_block_move(NodeId(1), 100), MoveStep::More);
+    _ = ram.step_block_copy(NodeId(1), 100, tried);
+    world.map_from_disk(0, 1, 1, 77);
+    world.give_back(0, 1, 20, 30);
+    world.machine.take_told();
+    drop(held);
+    let machine = world.machine.clone();
+    world.end();
+    let returned = machine.take_told().into_iter().map(|what| match what {
+        EventKind::PagesReturned { pages } => pages,
+        other => panic!("{other:?}"),
+    });
+    assert_eq!(returned.sum::<u64>(), 2 * PAGES, "each page is told of once");
+}
+
+/// A page's leaves are taken away; who uses it brings its node's back.
+#[test]
+fn a_sample_shows_which_nodes_use_a_page() {
+    let world = World::new(&[false], 2, 4);
+    assert_eq!(world.store(0, 0, 0, 5), Did::Value(5));
+    assert_eq!(world.load(1, 0, 0), Did::Value(5));
+    let users = || world.ram(0).sample(|leaves| leaves.users(gfn(0)));
+    assert_eq!(users(), 0b11);
+    world.ram(0).sample(|leaves| {
+        let Found::Page { gfn: first, size, .. } = leaves.find(gfn(0)) else { panic!("there is a page") };
+        assert_eq!((first, size), (gfn(0), PageSize::Base));
+        leaves.take(first, size);
+        assert!(matches!(leaves.find(gfn(1)), Found::Nothing { pages: 1 }));
+    });
+    assert_eq!(users(), 0);
+    assert_eq!(world.load(1, 0, 0), Did::Value(5), "until it leaves, a hart uses what it knows");
+    assert_eq!(users(), 0);
+    world.interrupt_all();
+    assert_eq!(world.load(1, 0, 0), Did::Value(5));
+    assert_eq!(users(), 0b10);
+    assert_eq!(world.store(0, 0, 0, 6), Did::Value(6));
+    assert_eq!(users(), 0b11);
+    world.interrupt_all();
+    world.check_at_rest();
+    world.end();
+}
+
+/// Registers beside the RAM are in all tables, and go.
+#[test]
+fn registers_come_and_go() {
+    let world = World::new(&[false], 2, 2);
+    let (file, page) = (Gfn::new(0x2_8000), addr::Mfn::new(0x2_4000));
+    let ram = world.ram(0);
+    assert!(ram.map_registers(file, page));
+    let leaf = |node: usize| ram.inner.lock().tables[node].lookup(world.machine.memory(), file).map(|leaf| leaf.mfn);
+    assert_eq!([leaf(0), leaf(1)], [Some(page); 2]);
+    assert_eq!(world.store(0, 0, 0, 1), Did::Value(1));
+    let gone = ram.unmap_registers(file);
+    assert_eq!([leaf(0), leaf(1)], [None; 2]);
+    assert!(!ram.tlb().all_passed(gone));
+    world.interrupt(0);
+    assert!(ram.tlb().all_passed(gone));
+    world.end();
+}
+
+/// Pages that nobody has written are zeroes, whoever had them before.
+#[test]
+fn no_page_keeps_what_another_vm_wrote() {
+    let world = World::new(&[false, false], 1, 2);
+    let fill = |vm: usize| (0..300).for_each(|page| assert_eq!(world.store(0, vm, page, 0x5ec7), Did::Value(0x5ec7)));
+    fill(0);
+    world.give_back(0, 0, 0, 300);
+    for page in 0..300 {
+        let _ = world.load(0, 1, page);
+        let inner = world.ram(1).inner.lock();
+        let mfn = inner.pmap.lookup(world.machine.memory(), gfn(page)).unwrap().state.mfn().unwrap();
+        let word = |at: u64| world.machine.memory().read_u64(addr::MachineAddr::new(mfn.addr().raw() + at));
+        assert!((0..BASE_PAGE).step_by(8).all(|at| word(at) == 0), "page {page}");
+    }
+    assert_eq!(world.access(1, 0, at(0, 0), None), Did::Value(0));
+    world.end();
+}

@@ -1,0 +1,12 @@
+//! What several harts do to one memory, and several memories to one page.
+
+mod check;
+mod door;
+mod faults;
+mod jobs;
+mod life;
+mod machine;
+mod merging;
+mod moves;
+mod random;
+mod world;
