@@ -2,7 +2,7 @@
 
 mod facts;
 
-pub use facts::{Facts, Located, one_more};
+pub use facts::{Facts, one_more};
 pub use guest_memory::{
     Access, BLOCK_MOVES, Candidates, CopyStep, Migration, MoveStep, PORTION, PlacedCounts, RAM_START, Replication,
     Touch, Watched, Wish, ZeroPages, equal_places,

@@ -2,15 +2,15 @@
 
 use addr::NodeId;
 
-use crate::{History, Misses, NODES, Reason, Switches, Thresholds, Writes, sole_user};
+use crate::{History, Misses, NODES, NodeBits, Reason, Switches, Thresholds, Writes, sole_user};
 
 /// What is known of a block, one page of which is hot.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct BlockFacts {
+pub struct BlockFacts<const N: usize = NODES> {
     /// Where it is.
     pub home: NodeId,
     /// Misses of each node on all its pages, since the first of them was hot, it was looked at last, or the interval began.
-    pub misses: Misses,
+    pub misses: Misses<N>,
     /// Is the interval over? Before, only what is clear is decided.
     pub is_over: bool,
     /// May it come to more misses? The counters go on nevertheless ([`Thresholds::go_on`]), or have not counted it from their beginning.
@@ -67,7 +67,7 @@ pub struct Uses {
 impl Uses {
     /// One more page of a block on `home`, with these misses. If they are few it does not count: the first users of any page seem to
     /// be alone.
-    pub fn add(&mut self, misses: &Misses, home: NodeId, thresholds: &Thresholds) {
+    pub fn add<const N: usize>(&mut self, misses: &Misses<N>, home: NodeId, thresholds: &Thresholds) {
         let all = misses.iter().map(|misses| u64::from(*misses)).sum::<u64>();
         if all < u64::from(thresholds.sharing) {
             return;
@@ -115,7 +115,7 @@ pub enum BlockProposal {
     /// Several nodes read it: let these (bit `n` for node `n`) have copies of all of it.
     Replicate {
         /// The nodes.
-        nodes: u8,
+        nodes: NodeBits,
     },
     /// Its pages have different users: let each find its place. That costs a table and TLB entries.
     Split,
@@ -128,8 +128,13 @@ pub enum BlockProposal {
 
 /// What to do with a block at tick `now`.
 #[must_use]
-pub fn decide_block(facts: &BlockFacts, now: u16, switches: Switches, thresholds: &Thresholds) -> BlockProposal {
-    if facts.home.index() >= NODES {
+pub fn decide_block<const N: usize>(
+    facts: &BlockFacts<N>,
+    now: u16,
+    switches: Switches,
+    thresholds: &Thresholds,
+) -> BlockProposal {
+    if facts.home.index() >= N {
         return BlockProposal::Leave(Reason::BadFacts);
     }
     if facts.is_pinned {
@@ -193,7 +198,7 @@ pub const fn is_worth_a_copy(misses: u32, thresholds: &Thresholds) -> bool {
     misses >= thresholds.block_hot / 8
 }
 
-impl BlockFacts {
+impl<const N: usize> BlockFacts<N> {
     /// Would anything come of its parts, if its writes are these? They cost as many reads of counters as all its misses.
     #[must_use]
     pub fn wants_parts(&self, writes: Writes, thresholds: &Thresholds) -> bool {
@@ -223,7 +228,7 @@ impl BlockFacts {
 }
 
 /// A block that several nodes use.
-fn among_several(facts: &BlockFacts, switches: Switches, thresholds: &Thresholds) -> BlockProposal {
+fn among_several<const N: usize>(facts: &BlockFacts<N>, switches: Switches, thresholds: &Thresholds) -> BlockProposal {
     let Some(parts) = facts.parts else {
         return if facts.is_over { BlockProposal::Split } else { BlockProposal::Wait };
     };

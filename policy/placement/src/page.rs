@@ -2,17 +2,17 @@
 
 use addr::NodeId;
 
-use crate::{History, Misses, NODES, Switches, Thresholds};
+use crate::{History, Misses, NODES, NodeBits, Switches, Thresholds};
 
 /// What is known of a page that `by` misses on often.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct PageFacts {
+pub struct PageFacts<const N: usize = NODES> {
     /// The node that misses.
     pub by: NodeId,
     /// Where the page is (of a replicated one: the copy that was missed on).
     pub home: NodeId,
     /// Misses of each node since the counters began.
-    pub misses: Misses,
+    pub misses: Misses<N>,
     /// What it is.
     pub backing: Backing,
     /// Whether it is written.
@@ -39,7 +39,7 @@ pub enum Backing {
     /// Copies of a page: bit `n` for node `n`, the first copy's node not included.
     Replicated {
         /// The nodes.
-        nodes: u8,
+        nodes: NodeBits,
     },
 }
 
@@ -109,10 +109,10 @@ pub enum Reason {
 /// What to do with a page at tick `now`.
 #[must_use]
 #[inline(always)]
-pub fn decide(facts: &PageFacts, now: u16, switches: Switches, thresholds: &Thresholds) -> Proposal {
+pub fn decide<const N: usize>(facts: &PageFacts<N>, now: u16, switches: Switches, thresholds: &Thresholds) -> Proposal {
     use Proposal::{Collapse, Leave, Migrate, Replicate, Watch};
     let by = facts.by;
-    if by.index() >= NODES || facts.home.index() >= NODES {
+    if by.index() >= N || facts.home.index() >= N {
         return Leave(Reason::BadFacts);
     }
     if let Backing::Replicated { .. } = facts.backing
@@ -157,16 +157,20 @@ pub fn decide(facts: &PageFacts, now: u16, switches: Switches, thresholds: &Thre
     }
 }
 
-/// How many nodes use it. Without a loop: this is asked of every hot page.
+/// How many nodes use it. Eight nodes take no loop: this is asked of every hot page.
 #[inline(always)]
-fn users([a, b, c, d, e, f, g, h]: &Misses, thresholds: &Thresholds) -> usize {
+fn users<const N: usize>(misses: &Misses<N>, thresholds: &Thresholds) -> usize {
     let uses = |misses: &u32| usize::from(*misses > thresholds.sharing);
-    uses(a) + uses(b) + uses(c) + uses(d) + uses(e) + uses(f) + uses(g) + uses(h)
+    let (eights, rest) = misses.as_chunks::<8>();
+    let of_eight = |[a, b, c, d, e, f, g, h]: &[u32; 8]| {
+        uses(a) + uses(b) + uses(c) + uses(d) + uses(e) + uses(f) + uses(g) + uses(h)
+    };
+    eights.iter().map(of_eight).sum::<usize>() + rest.iter().map(uses).sum::<usize>()
 }
 
 /// The node that uses a page almost alone, by what few misses there may be, and its misses.
 #[must_use]
-pub fn sole_user(misses: &Misses, thresholds: &Thresholds) -> Option<(NodeId, u32)> {
+pub fn sole_user<const N: usize>(misses: &Misses<N>, thresholds: &Thresholds) -> Option<(NodeId, u32)> {
     let total: u64 = misses.iter().map(|misses| u64::from(*misses)).sum();
     let (node, most) = misses.iter().copied().enumerate().max_by_key(|(_, misses)| *misses)?;
     let is_alone = most > 0 && u64::from(most) * 1000 >= total * u64::from(thresholds.dominant_permille);
@@ -177,7 +181,7 @@ pub fn sole_user(misses: &Misses, thresholds: &Thresholds) -> Option<(NodeId, u3
 /// Bit `n` is for node `n`.
 #[must_use]
 #[inline]
-pub fn other_readers(facts: &PageFacts, thresholds: &Thresholds, nodes: usize) -> u8 {
+pub fn other_readers<const N: usize>(facts: &PageFacts<N>, thresholds: &Thresholds, nodes: usize) -> NodeBits {
     let have = match facts.backing {
         Backing::Replicated { nodes } => nodes,
         Backing::Private | Backing::Shared | Backing::SharedBlock => 0,

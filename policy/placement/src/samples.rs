@@ -11,7 +11,7 @@
 use addr::{Gfn, Mfn, NodeId, PAGES_PER_LARGE, PageSize};
 use alloc::vec::Vec;
 
-use crate::{Misses, NODES};
+use crate::{Misses, NODES, NodeBits};
 
 /// Looks in a round.
 pub const LOOKS: u32 = 4;
@@ -22,7 +22,7 @@ const SKIPS: usize = 256;
 
 /// A page under observation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Sample {
+pub struct Sample<const N: usize = NODES> {
     /// Its (first) guest page.
     pub gfn: Gfn,
     /// The (first) machine page behind it; the master of replicas.
@@ -30,24 +30,22 @@ pub struct Sample {
     /// How much it is.
     pub size: PageSize,
     /// In how many looks each node had used it.
-    pub seen: Misses,
+    pub seen: Misses<N>,
 }
 
-impl Sample {
+impl<const N: usize> Sample<N> {
     /// The nodes whose bits are set have used it since the last look.
-    pub fn note(&mut self, users: u8) {
+    pub fn note(&mut self, users: NodeBits) {
         for (node, seen) in self.seen.iter_mut().enumerate() {
-            *seen += u32::from(users >> node & 1);
+            *seen += (users >> node & 1) as u32;
         }
     }
 
     /// The node that has used it most, among those that pass.
     #[must_use]
     pub fn most(&self, passes: impl Fn(NodeId) -> bool) -> Option<(NodeId, u32)> {
-        let nodes = (0..NODES as u8).map(NodeId).zip(self.seen);
-        nodes
-            .filter(|(node, seen)| *seen != 0 && passes(*node))
-            .max_by_key(|(node, seen)| (*seen, NODES - node.index()))
+        let nodes = (0..N as u8).map(NodeId).zip(self.seen);
+        nodes.filter(|(node, seen)| *seen != 0 && passes(*node)).max_by_key(|(node, seen)| (*seen, N - node.index()))
     }
 }
 
@@ -80,17 +78,17 @@ struct Examined {
 
 /// The rounds over one guest's memory.
 #[derive(Clone, Debug)]
-pub struct Samples {
+pub struct Samples<const N: usize = NODES> {
     base: Gfn,
     pages: u64,
     /// Where the next round begins, from `base` on.
     next: u64,
-    open: Vec<Sample>,
+    open: Vec<Sample<N>>,
     looks: u32,
     examined: Option<Examined>,
 }
 
-impl Samples {
+impl<const N: usize> Samples<N> {
     /// For a guest with `pages` pages from `base` on.
     #[must_use]
     pub const fn new(base: Gfn, pages: u64) -> Self {
@@ -104,13 +102,13 @@ impl Samples {
     }
 
     /// One look: `look` notes what became of a page, and returns whether it is still what it was.
-    pub fn look(&mut self, look: impl FnMut(&mut Sample) -> bool) {
+    pub fn look(&mut self, look: impl FnMut(&mut Sample<N>) -> bool) {
         self.open.retain_mut(look);
         self.looks += 1;
     }
 
     /// The pages of the round, if it has ended.
-    pub fn take_round(&mut self) -> Option<Vec<Sample>> {
+    pub fn take_round(&mut self) -> Option<Vec<Sample<N>>> {
         (self.looks >= LOOKS).then(|| {
             self.looks = 0;
             core::mem::take(&mut self.open)
@@ -126,7 +124,7 @@ impl Samples {
             let Some(gfn) = self.wanted() else { return };
             let passed = match find(gfn) {
                 Found::Page { gfn: first, page, size } => {
-                    self.open.push(Sample { gfn: first, page, size, seen: [0; NODES] });
+                    self.open.push(Sample { gfn: first, page, size, seen: [0; N] });
                     (first.raw() + size.base_pages()).saturating_sub(gfn.raw())
                 }
                 Found::Nothing { pages } => {
@@ -197,7 +195,7 @@ mod tests {
         }
     }
 
-    fn round(samples: &mut Samples, users: impl Fn(Gfn) -> u8) -> Vec<Sample> {
+    fn round(samples: &mut Samples, users: impl Fn(Gfn) -> NodeBits) -> Vec<Sample> {
         for look in 0..LOOKS {
             assert!(look == 0 || samples.take_round().is_none());
             samples.look(|sample| {
@@ -210,7 +208,7 @@ mod tests {
 
     #[test]
     fn a_round_counts_who_used_what() {
-        let mut samples = Samples::new(Gfn::new(BASE), PAGES);
+        let mut samples: Samples = Samples::new(Gfn::new(BASE), PAGES);
         assert_eq!((samples.take_round(), samples.is_open()), (None, false));
         samples.begin(find(|_| false));
         assert!(samples.is_open());
@@ -226,7 +224,7 @@ mod tests {
 
     #[test]
     fn rounds_go_over_all_memory() {
-        let mut samples = Samples::new(Gfn::new(BASE), PAGES);
+        let mut samples: Samples = Samples::new(Gfn::new(BASE), PAGES);
         let mut seen = Vec::new();
         for _ in 0..PAGES as usize / OPEN {
             samples.begin(find(|_| true));
@@ -241,7 +239,7 @@ mod tests {
 
     #[test]
     fn a_block_is_examined_and_then_given_back() {
-        let mut samples = Samples::new(Gfn::new(BASE), PAGES);
+        let mut samples: Samples = Samples::new(Gfn::new(BASE), PAGES);
         let first = Gfn::new(BASE + PAGES_PER_LARGE);
         samples.examine(first);
         for turn in 0..PAGES_PER_LARGE / OPEN as u64 {
@@ -255,7 +253,7 @@ mod tests {
 
     #[test]
     fn memory_that_is_not_there_costs_little() {
-        let mut samples = Samples::new(Gfn::new(BASE), 1 << 30);
+        let mut samples: Samples = Samples::new(Gfn::new(BASE), 1 << 30);
         let asked = core::cell::Cell::new(0);
         let nothing = |_| {
             asked.set(asked.get() + 1);
@@ -263,8 +261,8 @@ mod tests {
         };
         samples.begin(nothing);
         assert_eq!(asked.get(), SKIPS);
-        Samples::new(Gfn::new(BASE), 0).begin(|_| panic!("there is no memory"));
-        let mut small = Samples::new(Gfn::new(BASE), 3);
+        Samples::<NODES>::new(Gfn::new(BASE), 0).begin(|_| panic!("there is no memory"));
+        let mut small: Samples = Samples::new(Gfn::new(BASE), 3);
         small.begin(|gfn| Found::Page { gfn, page: Mfn::new(1), size: PageSize::Base });
         assert_eq!(round(&mut small, |_| 0).len(), 3, "nothing twice in a round");
     }

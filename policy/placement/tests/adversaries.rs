@@ -15,7 +15,7 @@ struct Interval {
 #[derive(Debug)]
 struct Page {
     home: u8,
-    replicas: u8,
+    replicas: u64,
     history: History,
     migrations: u32,
     replications: u32,

@@ -8,21 +8,15 @@ use crate::{
         memory::{CopyStep, Migration, MoveStep, PlacedCounts, Replication, one_more},
     },
 };
-use addr::{Gfn, NodeId};
+use addr::{Gfn, NodeId, VmId};
 use alloc::{sync::Arc, vec::Vec};
 use control::{EventKind, PlacementAction, PlacementReason};
 
-/// Pages of a job: their shootdowns are the same. On FLASH a job takes a hart up to 3 ms, most of it for the copies' misses.
-pub const BATCH: usize = 64;
 /// Steps of a block in a job, and pages of a step: a job takes a hart of FLASH half of the time between two looks.
 const STEPS: usize = 4;
 /// Of a copy there is one on each node at a time, so it may take a hart twice as long.
 const COPY_STEPS: usize = 8;
 const STEP: u64 = 16;
-
-/// Jobs of a VM at a time. Pages are copied with the VM's lock held: of more jobs most would wait for each other, and so would
-/// their harts.
-const AT_ONCE: usize = 2;
 
 /// A few pages of a VM that go to a node.
 pub struct Job {
@@ -44,16 +38,29 @@ pub struct Lane {
 }
 
 impl Lanes {
-    /// A lane for one more job, if there is one.
-    pub fn take(&self) -> Option<Lane> {
-        // Only the control hart takes any: nobody else adds to the count.
-        (Arc::strong_count(&self.0) <= AT_ONCE).then(|| Lane { _taken: self.0.clone() })
+    /// Those of this VM.
+    pub fn of(lanes: &mut Vec<(VmId, Self)>, vm: VmId) -> &Self {
+        let at = lanes.iter().position(|(id, _)| *id == vm).unwrap_or_else(|| {
+            lanes.push((vm, Self::default()));
+            lanes.len() - 1
+        });
+        &lanes[at].1
+    }
+
+    /// How many are taken. Only the control hart takes any: nobody else adds to the count.
+    pub fn taken(&self) -> usize {
+        Arc::strong_count(&self.0) - 1
+    }
+
+    /// A lane for one more job; the planner knows how many there may be.
+    pub fn take(&self) -> Lane {
+        Lane { _taken: self.0.clone() }
     }
 }
 
-/// What is to be done.
+/// What is left to be done.
 #[derive(Debug)]
-pub enum Work {
+enum Work {
     /// Move these pages.
     Migrate(Vec<Gfn>),
     /// Move these on, which nobody is to write.
@@ -72,7 +79,16 @@ pub enum Work {
 
 impl Job {
     /// Something to do for `vm`, which does not end before it is done.
-    pub fn new(vm: &Arc<Vm>, work: Work, node: NodeId, tick: u16, lane: Option<Lane>) -> Self {
+    pub fn new(vm: &Arc<Vm>, job: placement::Job, lane: Option<Lane>) -> Self {
+        let placement::Job { node, tick, work, .. } = job;
+        let work = match work {
+            placement::Work::Migrate(gfns) => Work::Migrate(gfns),
+            placement::Work::Replicate(gfns) => Work::Replicate(Replication::new(gfns, node)),
+            placement::Work::Spread(gfns) => Work::Spread(gfns),
+            placement::Work::BeginBlock(gfn) => Work::BeginBlock(gfn),
+            placement::Work::StepBlock => Work::StepBlock,
+            placement::Work::CopyBlock => Work::CopyBlock,
+        };
         vm.hold();
         Self { vm: vm.clone(), work, node, tick, _lane: lane }
     }

@@ -50,7 +50,7 @@ impl Facts for GuestRam {
         let backing = match backing {
             guest_memory::Backing::Private => Backing::Private,
             guest_memory::Backing::Shared => Backing::Shared,
-            guest_memory::Backing::Replicated { nodes } => Backing::Replicated { nodes },
+            guest_memory::Backing::Replicated { nodes } => Backing::Replicated { nodes: nodes.into() },
         };
         Some(Located { size, backing, is_pinned, history: History { tries, last } })
     }
@@ -70,7 +70,7 @@ impl Facts for GuestRam {
                     == Found::Page { gfn: sample.gfn, page: sample.page, size: sample.size };
                 if is_same {
                     let users = leaves.users(sample.gfn);
-                    sample.note(users);
+                    sample.note(users.into());
                     faults += u64::from(users.count_ones());
                     leaves.take(sample.gfn, sample.size);
                 }

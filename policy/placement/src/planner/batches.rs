@@ -1,15 +1,16 @@
 //! Pages that wait for something, in batches of those that go the same way: each batch becomes a job.
 
-use super::job::BATCH;
-use addr::{Gfn, Mfn, NodeId, VmId};
+use addr::{Gfn, NodeId, VmId};
 use alloc::{collections::VecDeque, vec::Vec};
 
+use crate::Work;
+
+/// Pages of a job: their shootdowns are the same. On FLASH a job takes a hart up to 3 ms, most of it for the copies' misses.
+pub const BATCH: usize = 64;
 /// Pages that wait for one thing, at most; those beyond will be hot again.
 pub const WAITING: usize = 1024;
 /// Pages that wait for jobs beyond which no others are judged.
 const SOON: usize = 512;
-/// Places of [`Known`].
-const PLACES: usize = 2048;
 
 /// What is to become of pages.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -20,6 +21,17 @@ pub enum Kind {
     Replicate,
     /// They are shared, and get a copy that all may have.
     Spread,
+}
+
+impl Kind {
+    /// The work with these pages.
+    pub const fn work(self, gfns: Vec<Gfn>) -> Work {
+        match self {
+            Self::Migrate => Work::Migrate(gfns),
+            Self::Replicate => Work::Replicate(gfns),
+            Self::Spread => Work::Spread(gfns),
+        }
+    }
 }
 
 /// Pages of a VM that go to a node, as many as a job has at most.
@@ -130,45 +142,61 @@ pub struct Watched {
     pub due: u64,
 }
 
-/// Pages that have been taken up lately: that another report of one comes is no news. A place knows one page, so some are
-/// forgotten; then a page is tried twice, which the second one finds out.
-#[derive(Debug)]
-pub struct Known(Vec<u64>);
-
-impl Known {
-    pub const fn new() -> Self {
-        Self(Vec::new())
+impl Watched {
+    /// Is a page of the VM's block among them?
+    pub fn has_page_of(&self, vm: VmId, block: Gfn) -> bool {
+        self.vm == vm && self.gfns.iter().any(|gfn| gfn.large_base() == block)
     }
+}
 
-    /// Has the page been taken up for `node` in interval `tick`, or in the `before` ones?
-    #[inline(always)]
-    pub fn is_known(&self, page: Mfn, node: NodeId, tick: u16, before: u16) -> bool {
-        let known = self.0.get(place_of(page, node)).copied().unwrap_or(NOTHING);
-        known & !TICK == key_of(page, node) && tick.wrapping_sub(known as u16) <= before
-    }
+#[cfg(test)]
+mod tests {
+    use super::*;
 
-    /// The page is taken up for `node` in interval `tick`.
-    #[inline(always)]
-    pub fn note(&mut self, page: Mfn, node: NodeId, tick: u16) {
-        if self.0.is_empty() {
-            self.0.resize(PLACES, NOTHING);
+    const VM: VmId = VmId(1);
+
+    #[test]
+    fn pages_that_go_the_same_way_go_together_64_at_a_time() {
+        let mut batches = Batches::new();
+        for page in 0..100 {
+            batches.add_one(VM, Kind::Migrate, NodeId(1), Gfn::new(page));
+            batches.add_one(VM, Kind::Migrate, NodeId(2), Gfn::new(1000 + page));
         }
-        self.0[place_of(page, node)] = key_of(page, node) | u64::from(tick);
+        let mut sizes = Vec::new();
+        while let Some(batch) = batches.take(|_| true) {
+            let first = if batch.node == NodeId(1) { 0 } else { 1000 };
+            assert!(batch.gfns.iter().all(|gfn| (first..first + 100).contains(&gfn.raw())));
+            sizes.push((batch.node.0, batch.gfns.len()));
+        }
+        assert_eq!(sizes, [(1, 64), (2, 64), (1, 36), (2, 36)], "the oldest first");
+        assert_eq!(batches.room(0), SOON);
     }
-}
 
-/// What no page's word is.
-const NOTHING: u64 = u64::MAX;
-const TICK: u64 = 0xffff;
+    #[test]
+    fn no_more_pages_wait_than_there_is_room_for() {
+        let mut batches = Batches::new();
+        for page in 0..2 * WAITING as u64 {
+            batches.add_one(VM, Kind::Replicate, NodeId((page % 8) as u8), Gfn::new(page));
+        }
+        assert_eq!(batches.room(0), 0);
+        let mut pages = 0;
+        while let Some(batch) = batches.take(|_| true) {
+            pages += batch.gfns.len();
+        }
+        assert_eq!(pages, WAITING);
+        batches.add(VM, Kind::Replicate, NodeId(0), Vec::new());
+        assert!(batches.take(|_| true).is_none(), "nothing is no batch");
+    }
 
-/// The page's and the node's part of a word; the interval has the low 16 bits.
-#[inline(always)]
-const fn key_of(page: Mfn, node: NodeId) -> u64 {
-    page.raw() << 24 | (node.0 as u64) << 16
-}
-
-/// Neighbours are neighbours here, and nodes far apart.
-#[inline(always)]
-const fn place_of(page: Mfn, node: NodeId) -> usize {
-    (page.raw() as usize + node.index() * (PLACES / 8)) % PLACES
+    #[test]
+    fn who_is_gone_leaves_nothing_behind() {
+        let mut batches = Batches::new();
+        batches.add_one(VM, Kind::Migrate, NodeId(1), Gfn::new(0x401));
+        batches.add_one(VmId(2), Kind::Migrate, NodeId(1), Gfn::new(0x401));
+        assert!(batches.has_page_of(VM, Gfn::new(0x400)) && !batches.has_page_of(VM, Gfn::new(0x600)));
+        batches.drop_unless(|vm| vm == VmId(2));
+        assert!(!batches.has_page_of(VM, Gfn::new(0x400)));
+        assert_eq!(batches.room(0), SOON - 1);
+        assert_eq!(batches.take(|batch| batch.vm == VmId(2)).map(|batch| batch.gfns.len()), Some(1));
+    }
 }
