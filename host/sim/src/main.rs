@@ -1,14 +1,18 @@
-//! `mirrorball-sim`: the scheduler on machines that nobody here has.
+//! `mirrorball-sim`: the scheduler, and the placement of pages, on machines that nobody here has.
+
+mod places;
 
 use anyhow::{Result, bail};
-use clap::Parser;
+use clap::{Parser, Subcommand};
 use sim::Report;
 use sim::scenario::Scenario;
 
 /// Run the monitor's scheduler on synthetic machines and print how fair it is.
 #[derive(Parser)]
-#[command(name = "mirrorball-sim", version)]
+#[command(name = "mirrorball-sim", version, args_conflicts_with_subcommands = true)]
 struct Arguments {
+    #[command(subcommand)]
+    command: Option<Command>,
     /// Harts of the machines, in nodes of 8.
     #[arg(long, value_delimiter = ',', default_value = "8,64,256,1024")]
     harts: Vec<usize>,
@@ -23,8 +27,17 @@ struct Arguments {
     json: bool,
 }
 
+#[derive(Subcommand)]
+enum Command {
+    /// Run the monitor's placement of pages instead, and print what it comes to.
+    Placement(places::Arguments),
+}
+
 fn main() -> Result<()> {
     let arguments = Arguments::parse();
+    if let Some(Command::Placement(arguments)) = &arguments.command {
+        return places::run(arguments);
+    }
     let scenarios = chosen(&arguments.scenario)?;
     if let Some(harts) = arguments.harts.iter().find(|harts| !(1..=2_000).contains(*harts)) {
         bail!("--harts {harts}: machines have 1 to 2000 harts");
