@@ -84,6 +84,21 @@ fn cells_may_have_any_nodes() {
     wait_log(&machine, &["cell z: third| ", &checksum(3)]);
 }
 
+/// As many cells as there may be, which begin at the same time; each computes.
+#[test]
+fn eight_cells_boot() {
+    let rig = ok(ok(Rig::new("cells-eight", 2, 256)).with_probe());
+    let rig = (1..8).fold(rig, |rig, _| rig.node(2, 128));
+    let cell = |node: u8| CellSpec { name: ok(lab::rig::name(&format!("c{node}"))), nodes: vec![addr::NodeId(node)] };
+    let rig = rig.cells((0..8).map(cell).collect());
+    let vm = |cell| VmSpec { cell, ..of_second(&format!("vm{cell}"), &format!("figure=checksum n={cell}")) };
+    let machine = ok((1..8).fold(rig, |rig, cell| rig.vm(vm(cell))).boot());
+    assert_passed(&ok(machine.run(&probe("near", 2, ""))));
+    for cell in 1..8_u64 {
+        wait_log(&machine, &[&format!("cell c{cell}: vm{cell}| "), &checksum(cell)]);
+    }
+}
+
 /// A cell that has begun needs nothing of the other: stores into each other's memory are refused from the beginning, then
 /// all else, too.
 #[test]
