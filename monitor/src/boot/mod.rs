@@ -35,6 +35,9 @@ const TREE_MAX: u64 = 2 << 20;
 /// `handed` is where the device tree is, or a [`handover::Handover`] if another cell `is_started` this one.
 pub(crate) extern "C" fn boot(hart_id: u64, handed: u64, load_offset: u64, is_started: u64) -> ! {
     world::install_trap_vector();
+    if is_started != 0 {
+        machine::cell::set_started();
+    }
     image::set_loaded_at(MachineAddr::new(layout::IMAGE_BASE.wrapping_add(load_offset)));
     machine::logging::init();
     let handed = MachineAddr::new(handed);

@@ -9,7 +9,10 @@ use super::{
     entry,
     handover::{self, Handover},
 };
-use crate::machine::{cell, clock, direct, image, layout::IMAGE_BASE};
+use crate::machine::{
+    cell, clock, direct, image,
+    layout::{DIRECT_SIZE, IMAGE_BASE},
+};
 use addr::{BASE_PAGE, HartId, MachineAddr, NodeId};
 use alloc::vec::Vec;
 use control::BootConfig;
@@ -98,6 +101,11 @@ fn parts(whole: &MachineDescription, config: Option<&BootConfig>) -> Vec<Vec<Nod
     parts.unwrap_or_else(|| Vec::from([whole.nodes.ids().collect()]))
 }
 
+/// Room in a part of the machine that the direct map shows.
+fn room_in(part: &MachineDescription, taken: &[AddressRange], bytes: u64, align: u64) -> Option<AddressRange> {
+    find_room(&part.free_memory(taken), bytes, align).filter(|room| room.end().raw() <= DIRECT_SIZE)
+}
+
 fn own_image() -> AddressRange {
     let parts = image::parts();
     AddressRange::new(image::loaded_at(), parts.end - parts.start).expect("the image lies in memory")
@@ -108,7 +116,7 @@ fn bring_home(own: &MachineDescription, archive: AddressRange, taken: &[AddressR
     if is_inside(&own.memory, archive) {
         return None;
     }
-    let room = find_room(&own.free_memory(taken), archive.bytes(), BASE_PAGE);
+    let room = room_in(own, taken, archive.bytes(), BASE_PAGE);
     if let Some(room) = room {
         direct::copy(room.start(), archive.start(), archive.bytes());
     } else {
@@ -151,13 +159,13 @@ fn prepare(
     let mut taken = given.taken.to_vec();
     taken.extend(whole.chosen.initrd);
     let room = image_bytes + BASE_PAGE + tree.bytes();
-    let image = find_room(&machine.free_memory(&taken), room, IMAGE_ALIGN).ok_or("no room for its image")?;
+    let image = room_in(&machine, &taken, room, IMAGE_ALIGN).ok_or("no room for its image")?;
     taken.push(image);
     let block = MachineAddr::new(image.start().raw() + image_bytes);
     let tree_copy = AddressRange::new(MachineAddr::new(block.raw() + BASE_PAGE), tree.bytes()).ok_or("no room")?;
     let files = given.bundle.map_or_else(Vec::new, |(archive, config)| bundle::files_of(bytes(archive), config, cell));
     let needed = files.iter().map(|file| file.len() as u64).sum();
-    let bundle = find_room(&machine.free_memory(&taken), needed, BASE_PAGE).ok_or("no room for its bundle")?;
+    let bundle = room_in(&machine, &taken, needed, BASE_PAGE).ok_or("no room for its bundle")?;
     write_all(bundle.start(), &files);
     let first_bundle = given.bundle.map_or(bundle, |(archive, _)| archive);
     image::copy_to(image.start());

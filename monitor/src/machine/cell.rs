@@ -23,8 +23,15 @@ struct Cell {
 }
 
 static CELL: Once<Cell> = Once::new();
+/// Did another cell start this one?
+static IS_STARTED: AtomicBool = AtomicBool::new(false);
 /// A hart of this cell has panicked.
 static HAS_FAILED: AtomicBool = AtomicBool::new(false);
+
+/// Boot, before anything can fail: another cell has started this one.
+pub fn set_started() {
+    IS_STARTED.store(true, Ordering::Relaxed);
+}
 
 /// Boot tells which cell this is of those with these nodes.
 pub fn set(index: usize, parts: &[Vec<NodeId>], config: Option<&BootConfig>) {
@@ -47,7 +54,7 @@ pub fn index() -> usize {
 /// Is it the one with the machine's devices and the control port?
 #[must_use]
 pub fn is_first() -> bool {
-    index() == 0
+    !IS_STARTED.load(Ordering::Relaxed)
 }
 
 /// Is it the machine's only one?
