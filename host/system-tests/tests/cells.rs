@@ -99,6 +99,32 @@ fn eight_cells_boot() {
     }
 }
 
+/// Where the cells of a description are not those of the machine, it is one.
+#[test]
+fn cells_that_do_not_fit_are_none() {
+    let rig = ok(ok(Rig::new("cells-wrong", 2, 256)).with_probe());
+    let cell = |name: &str, node| CellSpec { name: ok(lab::rig::name(name)), nodes: vec![addr::NodeId(node)] };
+    let machine = ok(rig.cells(vec![cell("a", 0), cell("b", 1)]).vm(of_second("far", "")).boot());
+    wait_log(&machine, &["the cells do not fit this machine, all of it is one: ", "no node 1"]);
+    assert_passed(&ok(machine.run(&probe("near", 2, ""))));
+    assert!(!machine.log().contains("cell b"), "{}", machine.log());
+}
+
+/// A cell whose memory does not hold what it needs stays off; the first goes on.
+#[test]
+fn a_cell_without_room_does_not_start() {
+    let file = ok(tempfile::NamedTempFile::new());
+    ok(file.as_file().set_len(80 << 20));
+    let rig = ok(ok(Rig::new("cells-room", 2, 384)).with_probe()).node(1, 64);
+    let cell = |name: &str, node| CellSpec { name: ok(lab::rig::name(name)), nodes: vec![addr::NodeId(node)] };
+    let rig = ok(rig.cells(vec![cell("a", 0), cell("b", 1)]).module("large", file.path().to_owned()));
+    let kernel = ok(lab::rig::label("large"));
+    let boot = control::Boot::Kernel { kernel, initrd: None, cmdline: String::new() };
+    let machine = ok(rig.vm(VmSpec { boot, ..of_second("far", "") }).boot());
+    wait_log(&machine, &["cell a: cell b does not start: no room for its bundle"]);
+    assert_passed(&ok(machine.run(&probe("near", 2, ""))));
+}
+
 /// A cell that has begun needs nothing of the other: stores into each other's memory are refused from the beginning, then
 /// all else, too.
 #[test]
