@@ -6,6 +6,7 @@
 // UNSAFETY: guest-virtual loads and the exception table are assembly and linker symbols.
 #![expect(unsafe_code)]
 
+use crate::{csr, fields::sstatus};
 use core::arch::asm;
 
 #[repr(C)]
@@ -30,11 +31,19 @@ pub fn fixup(sepc: u64) -> Option<u64> {
     table.iter().find(|entry| entry.instruction == sepc).map(|entry| entry.resume)
 }
 
+/// The next access may trap, although this is still the trap from the guest (Ssdbltrp).
+#[inline(always)]
+fn expect_trap() {
+    // SAFETY: the bit only says whether a trap would be a double trap.
+    unsafe { csr::sstatus::clear(sstatus::SDT) };
+}
+
 /// Fetches 16 bits of an instruction at guest virtual address `gva` with the current guest's translation and
 /// execute permission (`hlvx.hu`). `None` if the guest's mapping has gone in between.
 #[must_use]
 pub fn fetch_guest_u16(gva: u64) -> Option<u16> {
     let (value, failed): (u64, u64);
+    expect_trap();
     // SAFETY: (1) the load goes through the guest's two stages, so it can only see the guest's own memory; (2) if it
     // traps, the extable entry resumes at label 3 with `failed` still 1.
     unsafe {
@@ -64,6 +73,7 @@ pub fn fetch_guest_u16(gva: u64) -> Option<u16> {
 #[must_use]
 pub fn load_guest_u32(gva: u64) -> Option<u32> {
     let (value, failed): (u64, u64);
+    expect_trap();
     // SAFETY: as in `fetch_guest_u16`. What a guest may load has no side effect outside the guest.
     unsafe {
         asm!(
@@ -94,6 +104,7 @@ pub fn load_guest_u32(gva: u64) -> Option<u32> {
 #[must_use]
 pub unsafe fn read_u64(va: u64) -> Option<u64> {
     let (value, failed): (u64, u64);
+    expect_trap();
     // SAFETY: the caller vouches for the mapping; a fault resumes at label 3.
     unsafe {
         asm!(
@@ -128,6 +139,7 @@ pub fn try_read_cycle() -> Option<u64> {
 
 fn try_read_csr<const NUMBER: u16>() -> Option<u64> {
     let (value, failed): (u64, u64);
+    expect_trap();
     // SAFETY: reading these CSRs has no side effect; an illegal-instruction trap resumes at label 3.
     unsafe {
         asm!(

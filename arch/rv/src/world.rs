@@ -7,8 +7,8 @@
 //! callee destroy, asks the context's [`FastExit`] function, and on [`RESUME`] goes straight back: no scheduler, no
 //! callee-saved registers. The *full* one also saves the rest and returns from [`run_guest`] to the per-hart loop.
 //!
-//! Where double traps are on (Ssdbltrp), an exit leaves `sstatus.SDT` set, and a guarded access that traps would be a double trap. So
-//! the full exit clears it.
+//! Where double traps are on (Ssdbltrp), an exit leaves `sstatus.SDT` set, and another trap would be a double trap. Guarded accesses, the
+//! only ones of the monitor that may trap, clear it first.
 //!
 //! A trap of the monitor itself is handled on the hart's *emergency stack*: while `tp` is not 0 it points to a word
 //! that holds the top of one, 16-byte aligned. Such traps do not nest.
@@ -146,8 +146,7 @@ trap_vector:
     sd s10, {x} + 8*26(a1)
     sd s11, {x} + 8*27(a1)
     csrr t0, sepc
-    li t2, {sdt}
-    csrrc t1, sstatus, t2
+    csrr t1, sstatus
     csrr a0, scause
     sd t0, {pc}(a1)
     sd t1, {sstatus}(a1)
@@ -220,7 +219,6 @@ world_run_guest:
     saved = const size_of::<CallerSaved>(),
     // With the stack pointer, and aligned.
     frame = const size_of::<CallerSaved>() + 16,
-    sdt = const sstatus::SDT,
     ecall = const crate::cause::ECALL_FROM_VS,
     host_trap = sym host_trap,
 );

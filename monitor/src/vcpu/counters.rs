@@ -23,7 +23,8 @@ pub fn open(is_virtual: bool) {
 
 impl Vcpu {
     /// The counters' set-up has changed. Loaded vCPUs only.
-    pub fn open_counters(&self) {
+    pub fn open_counters(&mut self) {
+        self.note_extras();
         open(self.pmu.is_virtual());
     }
 

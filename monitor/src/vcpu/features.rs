@@ -11,40 +11,33 @@ use ::vcpu::{
 pub struct Environment {
     features: Features,
     registers: fwft::Environment,
-    /// Do the registers differ from what all vCPUs have? Kept beside, because every switch asks.
-    is_special: bool,
 }
 
 impl Environment {
     /// After reset.
     pub fn new() -> Self {
         let features = Features::new(crate::machine::capabilities().guests);
-        Self { features, registers: fwft::Environment::default(), is_special: false }
+        Self { features, registers: fwft::Environment::default() }
     }
 
     /// Must registers be changed when the vCPU comes or goes?
-    #[inline(always)]
-    pub const fn is_special(&self) -> bool {
-        self.is_special
+    pub fn is_special(&self) -> bool {
+        self.registers != fwft::Environment::default()
     }
 
     /// The vCPU comes.
-    #[cold]
-    #[inline(never)]
     pub fn load(&self) {
         registers::set_environment(self.registers.henvcfg, self.registers.not_delegated);
     }
 
     /// The vCPU goes.
-    #[cold]
-    #[inline(never)]
     pub fn unload(&self) {
         registers::clear_environment(self.registers.henvcfg, self.registers.not_delegated);
     }
 
     /// Everything as after reset.
     pub fn reset(&mut self, is_loaded: bool) {
-        if is_loaded && self.is_special {
+        if is_loaded {
             self.unload();
         }
         *self = Self::new();
@@ -54,7 +47,6 @@ impl Environment {
         self.features.set(feature, value, flags)?;
         self.unload();
         self.registers = self.features.environment();
-        self.is_special = self.registers != fwft::Environment::default();
         self.load();
         Ok(())
     }
@@ -67,6 +59,8 @@ impl Vcpu {
 
     /// Loaded vCPUs only.
     pub(super) fn set_feature(&mut self, feature: Feature, value: u64, flags: u64) -> Result<u64, Error> {
-        self.environment.set(feature, value, flags).map(|()| 0)
+        self.environment.set(feature, value, flags)?;
+        self.note_extras();
+        Ok(0)
     }
 }

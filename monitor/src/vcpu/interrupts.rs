@@ -59,6 +59,7 @@ impl Vcpu {
 
     /// Emulates a CSR: performance counters, and the AIA's for a vCPU without a hardware interrupt file. `false`: not
     /// ours, or not for the guest to read where it is.
+    #[inline(never)]
     pub fn emulate_csr(&mut self, access: CsrAccess) -> bool {
         let Some(request) = CsrRequest::decode(access) else { return false };
         match request {

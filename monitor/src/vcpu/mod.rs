@@ -115,6 +115,8 @@ pub struct Vcpu {
     events: LocalEvents,
     /// Firmware features.
     environment: Environment,
+    /// Has it counters or features that take more at a switch than what all vCPUs have?
+    has_extras: bool,
     /// When it leaves its hart: the generation since which its interrupt file is in no table.
     file_gone: TlbGeneration,
     /// Consecutive access faults injected at one program counter.
@@ -158,6 +160,7 @@ impl Vcpu {
             resume: None,
             events: LocalEvents::new(index),
             environment: Environment::new(),
+            has_extras: false,
             file_gone: TlbGeneration::NONE,
             fault_streak: (0, 0),
         }
@@ -230,6 +233,32 @@ impl Vcpu {
         }
         self.units = Units::new();
         self.pmu = Pmu::new();
+        self.note_extras();
+    }
+
+    /// Counters or features may have changed.
+    pub(super) fn note_extras(&mut self) {
+        self.has_extras = self.pmu.is_virtual() || self.environment.is_special();
+    }
+
+    /// Before the VS-level registers: features decide which fields those have.
+    #[cold]
+    #[inline(never)]
+    fn load_extras(&mut self) {
+        self.environment.load();
+        if self.pmu.is_virtual() {
+            self.load_counters();
+        }
+    }
+
+    /// After the VS-level registers.
+    #[cold]
+    #[inline(never)]
+    fn unload_extras(&mut self) {
+        self.environment.unload();
+        if self.pmu.is_virtual() {
+            self.unload_counters();
+        }
     }
 
     fn reset_context(&mut self, entry: Entry) {
@@ -288,15 +317,11 @@ impl Vcpu {
     /// Puts its state into the hart's registers.
     #[inline(always)]
     pub fn load(&mut self, capabilities: &Capabilities) {
-        // Before the VS-level registers: it decides which fields they have.
-        if self.environment.is_special() {
-            self.environment.load();
+        if self.has_extras {
+            self.load_extras();
         }
         registers::load_vs(&self.vs, capabilities.features);
         self.context.sstatus = units::units_off(self.context.sstatus);
-        if self.pmu.is_virtual() {
-            self.load_counters();
-        }
         self.shared.set_loaded(true);
     }
 
@@ -305,11 +330,8 @@ impl Vcpu {
     pub fn unload(&mut self, capabilities: &Capabilities) {
         self.units.save_dirty(&mut self.context.sstatus, capabilities.vector);
         self.vs.save(capabilities.features);
-        if self.environment.is_special() {
-            self.environment.unload();
-        }
-        if self.pmu.is_virtual() {
-            self.unload_counters();
+        if self.has_extras {
+            self.unload_extras();
         }
         self.shared.set_loaded(false);
     }

@@ -61,8 +61,8 @@ pub struct Vm {
     ending: Mutex<Option<Ending>>,
     console: Arc<Mutex<Console>>,
     has_imsic: bool,
-    /// The event of SSE that its vCPUs share.
-    global_event: Mutex<Event>,
+    /// The event of SSE that its vCPUs share. Boxed: what each exit reads lies close together.
+    global_event: Box<Mutex<Event>>,
     /// When one of its vCPUs went to another node last.
     node_change_at: AtomicU64,
     /// vCPUs that wait for harts inside the VM, by bit: who has been called away from it tells them.
@@ -107,7 +107,7 @@ impl Vm {
             ending: Mutex::new(None),
             console,
             has_imsic,
-            global_event: Mutex::new(Event::new(EventId::GlobalSoftware, VcpuIndex(0))),
+            global_event: Box::new(Mutex::new(Event::new(EventId::GlobalSoftware, VcpuIndex(0)))),
             node_change_at: AtomicU64::new(0),
             waiting: AtomicU64::new(0),
             has_late_requests: AtomicBool::new(false),
@@ -335,7 +335,7 @@ impl Vm {
 
     /// The event of SSE that its vCPUs share.
     #[must_use]
-    pub const fn global_event(&self) -> &Mutex<Event> {
+    pub fn global_event(&self) -> &Mutex<Event> {
         &self.global_event
     }
 
