@@ -11,8 +11,8 @@ use core::sync::atomic::{AtomicU64, Ordering};
 
 const DOUBLE_TRAP: u64 = 3;
 const EVENT: u64 = 1;
-const STACK: u64 = layout::FREE + 0x8000;
-const WORDS: u64 = layout::FREE + 0x9000;
+const STACK: u64 = layout::SCRATCH + 0x8000;
+const WORDS: u64 = layout::SCRATCH + 0x9000;
 /// `sstatus.SPP` and `sstatus.SDT` in an event's flags.
 const FLAGS: u64 = 1 | 1 << 5;
 const DISABLE_TRAP: u64 = 1 << 24;

@@ -34,12 +34,12 @@ const INVALID_STATE: i64 = -10;
 
 /// Words for attributes, of each hart.
 fn words() -> u64 {
-    layout::FREE + 0x1000 * (1 + cpu::this_hart() as u64)
+    layout::SCRATCH + 0x1000 * (1 + cpu::this_hart() as u64)
 }
 
 /// The end of the `n`-th stack for handlers of this hart.
 fn stack(n: u64) -> u64 {
-    layout::FREE + 0x10_0000 + 0x8000 * cpu::this_hart() as u64 + 0x4000 * (n + 1)
+    layout::SCRATCH + 0x4_0000 + 0x4000 * cpu::this_hart() as u64 + 0x2000 * (n + 1)
 }
 
 /// A call with up to three arguments; the error.

@@ -65,9 +65,9 @@ extern "C" fn lock() -> ! {
 
 /// Does an address with a tag reach what the address without it does?
 fn ignores_tags(hart: u64) -> bool {
-    cpu::store(layout::FREE, 0x1234);
+    cpu::store(layout::SCRATCH, 0x1234);
     let value = AtomicU64::new(0);
-    let trap = exception_of(hart, || value.store(cpu::load(layout::FREE | TAG), Ordering::SeqCst));
+    let trap = exception_of(hart, || value.store(cpu::load(layout::SCRATCH | TAG), Ordering::SeqCst));
     trap.is_none() && value.load(Ordering::SeqCst) == 0x1234
 }
 

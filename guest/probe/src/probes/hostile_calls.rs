@@ -48,7 +48,7 @@ pub fn all(machine: &Machine, hart: u64) -> Outcome {
 /// Where nothing can be executed, and no attributes can be.
 fn addresses(machine: &Machine) -> [u64; 8] {
     let beyond = machine.ram_start + machine.ram_bytes;
-    [0, 0x1000_0000, machine.ram_start - 8, layout::FREE + 1, beyond, beyond - 2, u64::MAX - 7, u64::MAX]
+    [0, 0x1000_0000, machine.ram_start - 8, layout::SCRATCH + 1, beyond, beyond - 2, u64::MAX - 7, u64::MAX]
 }
 
 fn harts(machine: &Machine, hart: u64, addresses: &[u64]) -> Outcome {
@@ -64,15 +64,15 @@ fn harts(machine: &Machine, hart: u64, addresses: &[u64]) -> Outcome {
         }
         let kind = word as u32;
         if kind != 0 && kind != 0x8000_0000 {
-            refused(HSM, 3, [word, layout::FREE, 0, 0, 0])?;
-            refused(SUSP, 0, [word, layout::FREE, 0, 0, 0])?;
+            refused(HSM, 3, [word, layout::SCRATCH, 0, 0, 0])?;
+            refused(SUSP, 0, [word, layout::SCRATCH, 0, 0, 0])?;
         }
         if word >= machine.harts {
-            refused(HSM, 0, [word, layout::FREE, 0, 0, 0])?;
+            refused(HSM, 0, [word, layout::SCRATCH, 0, 0, 0])?;
             refused(HSM, 2, [word, 0, 0, 0, 0])?;
         }
         refused(HSM, 4 + (word % 1_000) as usize, [0; 5])?;
-        refused(SUSP, 1 + (word % 1_000) as usize, [0, layout::FREE, 0, 0, 0])?;
+        refused(SUSP, 1 + (word % 1_000) as usize, [0, layout::SCRATCH, 0, 0, 0])?;
     }
     Ok(())
 }
@@ -112,13 +112,13 @@ fn events(addresses: &[u64]) -> Outcome {
                     refused(SSE, 1, [number, first, count, address, 0])?;
                 }
                 if !is_range {
-                    refused(SSE, 0, [number, first, count, layout::FREE, 0])?;
+                    refused(SSE, 0, [number, first, count, layout::SCRATCH, 0])?;
                 }
-                refused(SSE, 0, [number, first, count, layout::FREE, 1 + count % 7])?;
+                refused(SSE, 0, [number, first, count, layout::SCRATCH, 1 + count % 7])?;
             }
             // No attribute can be written over with these: status and entry are read-only, the interrupted state is nobody's.
-            refused(SSE, 1, [number, 0, 1 + first % 10, layout::FREE, 0])?;
-            refused(SSE, 1, [number, 4 + first % 6, 1, layout::FREE, 0])?;
+            refused(SSE, 1, [number, 0, 1 + first % 10, layout::SCRATCH, 0])?;
+            refused(SSE, 1, [number, 4 + first % 6, 1, layout::SCRATCH, 0])?;
             refused(SSE, 2, [number, first | 1, 0, 0, 0])?;
             refused(SSE, 10 + (first % 1_000) as usize, [number, 0, 0, 0, 0])?;
             if u64::from(number as u32) != EVENTS[1] && first >= 32 {

@@ -114,7 +114,7 @@ extern "C" fn forget() -> ! {
 fn translate() {
     const LEAF: u64 = 0xcf;
     const SV39: u64 = 8 << 60;
-    let table = layout::FREE;
+    let table = layout::SCRATCH;
     for slot in 0..512 {
         let leaf = if slot < 4 { slot << 28 | LEAF } else { 0 };
         cpu::store(table + 8 * slot, leaf);
