@@ -11,7 +11,11 @@ fn most_tries(ms: u64) -> u32 {
 }
 
 fn play(load: Load, is_large: bool, nodes: usize, pages_per_node: u64, ms: u64) -> PlacementReport {
-    let mut machine = Numa::<8>::new(nodes, pages_per_node, By::Misses);
+    play_on::<8>(load, is_large, nodes, pages_per_node, ms)
+}
+
+fn play_on<const N: usize>(load: Load, is_large: bool, nodes: usize, pages_per_node: u64, ms: u64) -> PlacementReport {
+    let mut machine = Numa::<N>::new(nodes, pages_per_node, By::Misses);
     assert!(machine.start(load, is_large), "there is memory for it");
     machine.run(ms);
     machine.report()
@@ -95,7 +99,6 @@ fn guests_do_not_keep_each_other_from_their_places() {
 #[test]
 fn what_finds_no_memory_stays_and_is_not_asked_for_all_the_time() {
     let report = play(Load::Raytrace { pages: 512 }, true, 4, 600, 5_000);
-    println!("{report:?}");
     assert_eq!(report.copied, 0, "behind its own pages no node has room for a block: {report:?}");
     let (engineering, nodes) = (Load::Engineering { pages: 256 }, 4);
     let report = play(engineering, false, nodes, 256, 5_000);
@@ -110,6 +113,14 @@ fn machines_of_64_nodes_are_as_local_as_small_ones() {
         let report = scenario.measure(64, 4_000, By::Misses);
         assert!(report.last_permille >= 900, "{scenario:?} {report:?}");
         assert_eq!(report.most_moves, 1, "{scenario:?} {report:?}");
+    }
+}
+
+#[test]
+fn a_planner_for_more_nodes_plans_alike() {
+    for load in [Load::Engineering { pages: 512 }, Load::Raytrace { pages: 512 }, Load::Fight { pages: 64 }] {
+        let small = play_on::<8>(load, true, 3, 8192, 2_000);
+        assert_eq!(small, play_on::<64>(load, true, 3, 8192, 2_000), "{load:?}");
     }
 }
 

@@ -194,29 +194,8 @@ impl<const N: usize> Planner<N> {
         if found.size != PageSize::Large {
             return None;
         }
-        let home = found.home;
         let counted = misses_on(machine, block.page, PAGES_PER_LARGE);
-        let mut facts = BlockFacts {
-            home,
-            misses: block.misses(&counted),
-            is_over: look.now >= self.interval_end,
-            may_grow: self.goes_on() || !block.is_whole,
-            was_mixed: block.was_mixed,
-            was_local: self.local_blocks.is_known(number_of(block.page), home, self.tick, LOCAL_FOR),
-            is_pinned: found.is_pinned,
-            is_unsettled: look.is_unsettled(guest, INTERVAL_HZ),
-            parts: None,
-            history: found.history,
-            may_retry: budget(&mut self.budgets, guest, self.tick).allows(self.tick, &THRESHOLDS),
-        };
-        let writes = match block.is_watched {
-            true if machine.is_unwritten(at, block.gfn, block.page) => Writes::None,
-            true => Writes::Seen,
-            false => Writes::Unknown,
-        };
-        if facts.wants_parts(writes, &THRESHOLDS) {
-            facts.parts = Some(parts(machine, &block, home, writes));
-        }
+        let facts = self.block_facts(look, machine, guest, &block, &found, &counted);
         match decide_block(&facts, self.tick, guest.switches, &THRESHOLDS) {
             BlockProposal::Migrate { to } => {
                 if found.history.needs_budget(self.tick, &THRESHOLDS) {
@@ -244,10 +223,45 @@ impl<const N: usize> Planner<N> {
                 None
             }
             BlockProposal::Leave(reason) => {
-                self.stay_block(machine, at, &block, home, reason);
+                self.stay_block(machine, at, &block, found.home, reason);
                 None
             }
         }
+    }
+
+    /// What is known of a block on which so many misses were `counted` by now.
+    fn block_facts(
+        &mut self,
+        look: &Look<'_>,
+        machine: &impl Facts<N>,
+        guest: &Guest,
+        block: &Block<N>,
+        found: &Located,
+        counted: &Misses<N>,
+    ) -> BlockFacts<N> {
+        let home = found.home;
+        let mut facts = BlockFacts {
+            home,
+            misses: block.misses(counted),
+            is_over: look.now >= self.interval_end,
+            may_grow: self.goes_on() || !block.is_whole,
+            was_mixed: block.was_mixed,
+            was_local: self.local_blocks.is_known(number_of(block.page), home, self.tick, LOCAL_FOR),
+            is_pinned: found.is_pinned,
+            is_unsettled: look.is_unsettled(guest, INTERVAL_HZ),
+            parts: None,
+            history: found.history,
+            may_retry: budget(&mut self.budgets, guest, self.tick).allows(self.tick, &THRESHOLDS),
+        };
+        let writes = match block.is_watched {
+            true if machine.is_unwritten(found.guest, block.gfn, block.page) => Writes::None,
+            true => Writes::Seen,
+            false => Writes::Unknown,
+        };
+        if facts.wants_parts(writes, &THRESHOLDS) {
+            facts.parts = Some(parts(machine, block, home, writes));
+        }
+        facts
     }
 
     /// The block stays, and so do its pages.

@@ -3,8 +3,8 @@
 use addr::{Mfn, NodeId};
 use alloc::vec::Vec;
 
-/// Places of [`Known`].
-const PLACES: usize = 2048;
+/// Places of [`Known`] for each node.
+const PLACES: usize = 256;
 /// What no page's word is.
 const NOTHING: u64 = u64::MAX;
 const TICK: u64 = 0xffff;
@@ -30,7 +30,7 @@ impl<const N: usize> Known<N> {
     #[inline(always)]
     pub fn note(&mut self, page: Mfn, node: NodeId, tick: u16) {
         if self.0.is_empty() {
-            self.0.resize(PLACES, NOTHING);
+            self.0.resize(PLACES * N, NOTHING);
         }
         self.0[Self::place_of(page, node)] = key_of(page, node) | u64::from(tick);
     }
@@ -38,7 +38,7 @@ impl<const N: usize> Known<N> {
     /// Neighbours are neighbours here, and nodes far apart.
     #[inline(always)]
     const fn place_of(page: Mfn, node: NodeId) -> usize {
-        (page.raw() as usize).wrapping_add(node.index() * (PLACES / N)) % PLACES
+        (page.raw() as usize).wrapping_add(node.index() * PLACES) % (PLACES * N)
     }
 }
 
@@ -69,9 +69,9 @@ mod tests {
     fn a_place_knows_the_last_of_its_pages() {
         let mut known = Known::<8>::new();
         known.note(Mfn::new(5), NodeId(0), 1);
-        known.note(Mfn::new(5 + PLACES as u64), NodeId(0), 1);
+        known.note(Mfn::new(5 + 8 * PLACES as u64), NodeId(0), 1);
         assert!(!known.is_known(Mfn::new(5), NodeId(0), 1, 0));
-        assert!(known.is_known(Mfn::new(5 + PLACES as u64), NodeId(0), 1, 0));
+        assert!(known.is_known(Mfn::new(5 + 8 * PLACES as u64), NodeId(0), 1, 0));
     }
 
     #[test]
