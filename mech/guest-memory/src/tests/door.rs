@@ -69,6 +69,29 @@ fn what_is_no_ram_is_a_fault() {
     world.end();
 }
 
+/// A disk maps a page of its cache. The guest may hear of that when no vCPU sees the page before it any more.
+#[test]
+fn a_disk_read_ends_with_its_shootdown() {
+    let world = World::new(&[false], 2, 4);
+    assert_eq!(world.store(1, 0, 0, 5), Did::Value(5));
+    let before = {
+        let inner = world.ram(0).inner.lock();
+        inner.pmap.lookup(world.machine.memory(), at(0, 0).gfn()).unwrap().state.mfn().unwrap()
+    };
+    world.map_from_disk(0, 0, 0, 77);
+    let state = || world.machine.frames().map().info(before).unwrap().state;
+    assert!(!world.ram(0).is_settled() && state() == frames::PageState::Dying, "hart 1 sees it");
+    world.check_all();
+    world.interrupt(1);
+    assert!(world.ram(0).is_settled());
+    world.ram(0).free_deferred();
+    assert_eq!(state(), frames::PageState::Free);
+    assert_eq!((world.load(1, 0, 0), world.load(0, 0, 0)), (Did::Value(77), Did::Value(77)));
+    world.interrupt_all();
+    world.check_at_rest();
+    world.end();
+}
+
 /// A hart reads the shared page that the device wants to write: it is called, and the device goes on when it has left.
 #[test]
 fn a_device_waits_for_readers_of_a_shared_page() {

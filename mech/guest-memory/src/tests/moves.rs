@@ -1,7 +1,7 @@
 //! Pages on their way, with guests on both sides.
 
 use super::{
-    jobs::tried,
+    jobs::{Job, tried},
     world::{Did, World, at, gfn},
 };
 use crate::{CopyStep, Machine as _, MoveStep, PlacedCounts, Replication, machine::has_reserve};
@@ -127,6 +127,33 @@ fn a_copy_of_a_page_that_is_written_meanwhile_is_dropped() {
     world.end();
 }
 
+/// The same, and somebody has watched the page anew since: that it is watched does not make the copy right.
+#[test]
+fn a_copy_of_a_page_that_is_written_and_watched_again_is_dropped() {
+    let world = world();
+    let mut pages = vec![gfn(0)];
+    world.ram(0).watch_pages(&mut pages, TO);
+    world.interrupt_all();
+    let (others, came) = (Rc::downgrade(&world), Rc::new(Cell::new(false)));
+    let has_come = came.clone();
+    world.machine.set_others(Box::new(move || {
+        let Some(world) = others.upgrade().filter(|world| world.is_unlocked() && !has_come.replace(true)) else {
+            return;
+        };
+        assert_eq!(world.store(2, 0, 0, 6), Did::Value(6));
+        world.leave(2);
+        world.ram(0).watch_pages(&mut vec![gfn(0)], NodeId(0));
+    }));
+    let mut replication = Replication::new(pages, TO);
+    assert!(world.ram(0).step_replication(&mut replication, tried).is_none(), "the copy may be out of date");
+    assert!(came.get(), "nobody came");
+    let counts = world.ram(0).step_replication(&mut replication, tried).expect("a new one is not");
+    assert_eq!((outcome(&counts), world.load(1, 0, 0)), ((1, 0, None), Did::Value(6)));
+    world.interrupt_all();
+    world.check_at_rest();
+    world.end();
+}
+
 /// Who writes to a block that moves copies some of it, until it is there.
 #[test]
 fn a_block_moves_with_the_help_of_who_waits_for_it() {
@@ -141,6 +168,9 @@ fn a_block_moves_with_the_help_of_who_waits_for_it() {
     assert_eq!((world.load(1, 0, 511), world.load(1, 0, 0)), (Did::Value(5), Did::Value(6)));
     assert_eq!(world.store(0, 0, 511, 6), Did::Busy, "the reader sees the old block");
     assert_eq!((ram.node_of(gfn(0)), ram.take_block_moves()), (Some(TO), (1, TO)), "it is there nevertheless");
+    world.check_all();
+    assert!(matches!(world.store(0, 0, 511, 6), Did::Waits(_)));
+    assert_eq!(world.load(1, 0, 511), Did::Value(5));
     world.interrupt(1);
     assert_eq!((world.store(0, 0, 511, 6), world.load(1, 0, 511)), (Did::Value(6), Did::Value(6)));
     assert!(ram.is_large(gfn(0)));
@@ -178,12 +208,15 @@ fn copies_of_a_block_come_and_go() {
     let ram = world.ram(0);
     ram.begin_block_copies(gfn(0), 0b110).unwrap();
     assert!(ram.is_copying_block(gfn(1)) && ram.watch_block(gfn(0)).is_none(), "nobody else watches it");
+    assert_eq!(ram.step_block_copy(NodeId(1), 128, tried), CopyStep::More);
+    assert_eq!(world.store(0, 0, 0, 7), Did::Value(7), "until it leaves, a hart writes what it knows");
     world.interrupt_all();
     while ram.step_block_copy(NodeId(1), 128, tried) != CopyStep::Nothing {}
     while ram.step_block_copy(NodeId(2), 100, tried) == CopyStep::More {}
     let leaf = |node: usize| ram.inner.lock().tables[node].lookup(world.machine.memory(), gfn(1)).unwrap();
     assert_eq!([1, 2].map(|node| leaf(node).size), [PageSize::Large; 2]);
     assert_eq!((world.load(1, 0, 511), world.load(2, 0, 511)), (Did::Value(5), Did::Value(5)));
+    assert_eq!((world.load(1, 0, 0), world.load(2, 0, 0)), (Did::Value(7), Did::Value(7)));
     world.check_all();
     let resident = ram.resident();
     assert_eq!([1, 2].map(|node| resident[node].replica_pages), [PAGES_PER_LARGE; 2]);
@@ -194,14 +227,51 @@ fn copies_of_a_block_come_and_go() {
     assert_eq!((world.store(0, 0, 1, 6), world.load(1, 0, 1)), (Did::Value(6), Did::Value(6)));
     assert_eq!(ram.resident()[1].replica_pages, PAGES_PER_LARGE - 1);
 
+    assert_eq!(world.load(1, 0, 511), Did::Value(5));
+    world.machine.pass(100 * super::machine::HZ);
     assert_eq!(ram.give_up_copies(600), 2 * (PAGES_PER_LARGE - 1));
+    assert!((0..2).all(|_| !ram.join_next(1, u64::MAX)), "hart 1 reads the copies");
+    assert!(matches!(world.store(0, 0, 511, 6), Did::Waits(_)));
+    assert_eq!(world.load(1, 0, 511), Did::Value(5));
     world.interrupt_all();
     while ram.free_deferred() {}
-    assert_eq!(ram.resident()[1].replica_pages, 0);
-    world.machine.pass(100 * super::machine::HZ);
+    world.check_all();
+    assert_eq!((world.load(1, 0, 511), ram.resident()[1].replica_pages), (Did::Value(5), 0));
     assert!((0..2).any(|_| ram.join_next(1, u64::MAX)));
     assert!(ram.is_large(gfn(0)));
     world.interrupt_all();
+    while ram.free_deferred() {}
+    world.check_at_rest();
+    world.end();
+}
+
+/// A shared page has one copy on a node for all VMs. Whoever gives it up waits for those who read it.
+#[test]
+fn readers_of_a_shared_page_have_copies_in_common() {
+    let world = World::new(&[false, false], 2, 4);
+    for vm in 0..2 {
+        world.map_from_disk(0, vm, 0, 77);
+    }
+    let page = world.cached(0, 77).unwrap();
+    assert_eq!(outcome(&world.ram(0).spread_pages(&[gfn(0), gfn(1)], TO)), (1, 1, Some(PlacementReason::Raced)));
+    assert_eq!(
+        (world.load(1, 0, 0), world.load(3, 1, 0), world.load(0, 1, 0)),
+        (Did::Value(77), Did::Value(77), Did::Value(77))
+    );
+    let leaf = |vm: usize, node: usize| {
+        let inner = world.ram(vm).inner.lock();
+        inner.tables[node].lookup(world.machine.memory(), gfn(0)).unwrap().mfn
+    };
+    assert!(leaf(0, 1) == leaf(1, 1) && leaf(0, 1) != page && leaf(1, 0) == page);
+    assert_eq!(world.ram(1).shared_leaf(gfn(0), page, NodeId(0)), Some(PageSize::Base));
+    assert_eq!(world.ram(1).shared_leaf(gfn(0), page, TO), None, "its harts see the copy");
+    world.check_all();
+    let job = Job::retire(&world).step(&world, 2).expect("harts 1 and 3 read it");
+    assert_eq!((world.load(1, 0, 0), world.load(3, 1, 0)), (Did::Value(77), Did::Value(77)));
+    world.interrupt_all();
+    assert!(job.step(&world, 2).is_none());
+    assert_eq!((world.load(1, 0, 0), world.load(3, 1, 0)), (Did::Value(77), Did::Value(77)));
+    assert_eq!((leaf(0, 1), leaf(1, 1)), (page, page));
     world.check_at_rest();
     world.end();
 }
