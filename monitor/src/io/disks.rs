@@ -360,6 +360,12 @@ fn keep_bound() -> bool {
 /// Parts of requests that one call goes on with. Others make more ready meanwhile: the rest is the control hart's.
 const PARTS_AT_ONCE: usize = 64;
 
+/// Waits until nobody touches the memory of a VM that is ending, for any disk or store. Nobody begins again. No disk may be locked.
+pub fn let_go() {
+    stores::let_go();
+    units().iter().for_each(|unit| drop(unit.shared.lock()));
+}
+
 /// Goes on with the requests of a disk that can. No device may be locked.
 pub fn pump(index: usize) {
     let unit = &units()[index];
@@ -382,7 +388,13 @@ fn resume(index: usize, ready: Ready, vm: &dyn DeviceOwner, slot: usize) {
     let mut driver = Driver { index };
     let mut context = Context { pages: &MachinePages, io: &mut driver, node: HOME_NODE };
     let guest = Guest::new(vm.memory());
-    let outcome = units()[index].shared.lock().resume(ready, &guest, &mut context);
+    let mut shared = units()[index].shared.lock();
+    if vm.is_ending() {
+        // The request goes with the VM's mount.
+        return;
+    }
+    let outcome = shared.resume(ready, &guest, &mut context);
+    drop(shared);
     guest.settle();
     if let Outcome::Done(status) = outcome {
         vm.complete_block(slot, BlockTag::from_raw(ready.tag), status);

@@ -9,6 +9,10 @@ pub trait DeviceOwner: Send + Sync {
     /// Its identity.
     fn id(&self) -> VmId;
 
+    /// Whether its memory may be going. Whoever is about to touch it asks with a lock held that its end takes, too
+    /// ([`super::disks::let_go`]).
+    fn is_ending(&self) -> bool;
+
     /// Its memory.
     fn memory(&self) -> &dyn GuestMemory;
 

@@ -328,6 +328,8 @@ impl Record {
         if vm.has_owned_vcpus() {
             return false;
         }
+        // vCPUs of others go on with requests of disks in common.
+        crate::io::disks::let_go();
         vm.platform().settle();
         if vm.memory().tear_down_step() {
             return true;

@@ -394,6 +394,10 @@ impl DeviceOwner for Vm {
         self.id
     }
 
+    fn is_ending(&self) -> bool {
+        Self::is_ending(self)
+    }
+
     fn memory(&self) -> &dyn GuestMemory {
         &self.ram
     }

@@ -157,7 +157,7 @@ impl Platform {
         self.slots.get(slot)?.as_ref()
     }
 
-    /// Lets go of guest memory that devices name.
+    /// Waits until nobody writes to guest memory for a device.
     pub fn settle(&self) {
         self.slots().for_each(|(_, slot)| slot.settle());
     }

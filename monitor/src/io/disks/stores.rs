@@ -385,14 +385,14 @@ impl StoreUnit {
                 Owner::Guest(volume) => {
                     vm = self.vm_of(volume);
                     match &vm {
-                        Some((vm, _)) => {
+                        Some((vm, _)) if !vm.is_ending() => {
                             let guest = Guest::new(vm.memory());
                             let outcome = resume(&guest);
                             drop(store);
                             guest.settle();
                             outcome
                         }
-                        None => resume(&Gone),
+                        _ => resume(&Gone),
                     }
                 }
                 Owner::Gone => resume(&Gone),
@@ -432,7 +432,7 @@ impl StoreUnit {
         store.freeze_index(heap_reserve::is_short());
         vm = if ready.is_cancelled { None } else { self.vm_of(ready.volume) };
         let mut disks = self.disks(HOME_NODE);
-        let Some((vm, slot)) = &vm else {
+        let Some((vm, slot)) = vm.as_ref().filter(|(vm, _)| !vm.is_ending()) else {
             let _ = store.resume(ready, &Gone, &mut disks);
             store.pump(&mut disks);
             return true;
@@ -461,6 +461,11 @@ impl StoreUnit {
             crate::trace::record(None, EventKind::StoreIndexFull { store: self.name.clone().into(), bytes });
         }
     }
+}
+
+/// See [`super::let_go`].
+pub(super) fn let_go() {
+    all().into_iter().for_each(|unit| drop(unit.store.lock()));
 }
 
 /// One bounded step of what nobody waits for. `true` while there is more to do at once.

@@ -150,6 +150,9 @@ impl Slot {
     pub fn complete_block(&self, vm: &Vm, tag: BlockTag, status: storage::Status) {
         if let Self::Block(device) = self {
             let mut device = device.lock();
+            if vm.is_ending() {
+                return;
+            }
             let Some(status) = device.model_mut().backend_mut().end_status(tag, status, vm.memory()) else {
                 drop(device);
                 return vm.note_late_requests();
@@ -164,6 +167,9 @@ impl Slot {
     pub fn complete_late(&self, vm: &Vm) -> bool {
         let Self::Block(device) = self else { return false };
         let mut device = device.lock();
+        if vm.is_ending() {
+            return false;
+        }
         // One that came meanwhile may wait for another shootdown.
         while vm.memory().is_settled()
             && let Some((tag, status)) = device.model_mut().backend_mut().next_late()
@@ -183,10 +189,12 @@ impl Slot {
         }
     }
 
-    /// Lets go of guest memory that a network interface names; nothing else does between two steps of its hart.
+    /// Waits until nobody writes to the guest's memory for a disk or network interface. Once the VM is ending nobody begins again.
     pub fn settle(&self) {
-        if let Self::Net(net) = self {
-            net.settle();
+        match self {
+            Self::Net(net) => net.settle(),
+            Self::Block(device) => drop(device.lock()),
+            _ => {}
         }
     }
 
