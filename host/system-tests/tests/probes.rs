@@ -1,6 +1,6 @@
 //! The probe guest's checks, in VMs of many shapes on machines of many shapes.
 
-use config::MachineInterrupts;
+use config::{Firmware, MachineInterrupts};
 use control::{DiskMode, DiskSpec, ExitCause, Interrupts, Pages, VmSpec};
 use lab::rig::{Rig, Running};
 use system_tests::{assert_all_returned, assert_passed, ok, probe};
@@ -25,7 +25,12 @@ fn every_size(machine: &Running) {
 /// A machine that has all that probes are about, and a VM that has all of it.
 #[test]
 fn no_check_is_left_out_where_everything_is_there() {
-    let machine = ok(ok(rig("complete", 2).scratch("scratch", 16)).boot());
+    let rig = rig("complete", 2).hardware(|hardware| {
+        // Double traps need a CPU that has them and a firmware that hands them on.
+        hardware.cpu = "rva23s64,ssdbltrp=on".into();
+        hardware.firmware = Firmware::Faults;
+    });
+    let machine = ok(ok(rig.scratch("scratch", 16)).boot());
     let ended = ok(machine.run(&with_disk(probe("complete", 4, ""))));
     assert_passed(&ended);
     assert!(!ended.console.contains("skipped"), "{}", ended.console);
