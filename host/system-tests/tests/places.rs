@@ -265,7 +265,7 @@ fn shared_pages_have_copies_on_each_node() {
 
 #[test]
 fn samples_find_shared_pages_too() {
-    share_on_two_nodes(PlacementBy::Samples, 3 * TURNS);
+    share_on_two_nodes(PlacementBy::Samples, 5 * TURNS);
 }
 
 /// A guest that reads a disk to its memory, and then that.
