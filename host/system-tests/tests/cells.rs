@@ -38,9 +38,21 @@ fn wait_log(machine: &Running, texts: &[&str]) -> String {
     }
 }
 
+/// Boots the machine, and again where OpenSBI, which draws lots, has begun on a hart outside the first cell: all of the machine is one cell
+/// then (docs/CAVEATS.md).
+fn booted(rig: &Rig) -> Running {
+    for _ in 0..10 {
+        let machine = ok(rig.clone().boot());
+        if !machine.log().contains("not in the first cell") {
+            return machine;
+        }
+    }
+    panic!("the firmware never began on a hart of the first cell");
+}
+
 /// Two cells boot, each with its harts, its memory and its VM, and both VMs find all as it should be.
 fn both_cells_run_their_vms(rig: Rig) {
-    let machine = ok(rig.vm(of_second("far", "")).boot());
+    let machine = booted(&rig.vm(of_second("far", "")));
     wait_log(&machine, &["cell a: nodes [0], harts [0, 1], 256 MiB"]);
     wait_log(&machine, &["cell b: nodes [1], harts [2, 3], 256 MiB"]);
     assert_passed(&ok(machine.run(&probe("near", 2, ""))));
@@ -76,7 +88,7 @@ fn cells_may_have_any_nodes() {
     };
     let rig = rig.cells(vec![cell("x", &[0]), cell("y", &[1, 3]), cell("z", &[2])]);
     let of_third = VmSpec { cell: 2, ..of_second("third", "figure=checksum n=3") };
-    let machine = ok(rig.vm(of_second("far", "")).vm(of_third).boot());
+    let machine = booted(&rig.vm(of_second("far", "")).vm(of_third));
     wait_log(&machine, &["cell y: nodes [1, 3], harts [2, 5], 256 MiB"]);
     wait_log(&machine, &["cell z: nodes [2], harts [3, 4], 192 MiB"]);
     assert_passed(&ok(machine.run(&probe("near", 2, ""))));
@@ -92,7 +104,7 @@ fn eight_cells_boot() {
     let cell = |node: u8| CellSpec { name: ok(lab::rig::name(&format!("c{node}"))), nodes: vec![addr::NodeId(node)] };
     let rig = rig.cells((0..8).map(cell).collect());
     let vm = |cell| VmSpec { cell, ..of_second(&format!("vm{cell}"), &format!("figure=checksum n={cell}")) };
-    let machine = ok((1..8).fold(rig, |rig, cell| rig.vm(vm(cell))).boot());
+    let machine = booted(&(1..8).fold(rig, |rig, cell| rig.vm(vm(cell))));
     assert_passed(&ok(machine.run(&probe("near", 2, ""))));
     for cell in 1..8_u64 {
         wait_log(&machine, &[&format!("cell c{cell}: vm{cell}| "), &checksum(cell)]);
@@ -104,7 +116,7 @@ fn eight_cells_boot() {
 fn cells_that_do_not_fit_are_none() {
     let rig = ok(ok(Rig::new("cells-wrong", 2, 256)).with_probe());
     let cell = |name: &str, node| CellSpec { name: ok(lab::rig::name(name)), nodes: vec![addr::NodeId(node)] };
-    let machine = ok(rig.cells(vec![cell("a", 0), cell("b", 1)]).vm(of_second("far", "")).boot());
+    let machine = booted(&rig.cells(vec![cell("a", 0), cell("b", 1)]).vm(of_second("far", "")));
     wait_log(&machine, &["the cells do not fit this machine, all of it is one: ", "no node 1"]);
     assert_passed(&ok(machine.run(&probe("near", 2, ""))));
     assert!(!machine.log().contains("cell b"), "{}", machine.log());
@@ -120,7 +132,7 @@ fn a_cell_without_room_does_not_start() {
     let rig = ok(rig.cells(vec![cell("a", 0), cell("b", 1)]).module("large", file.path().to_owned()));
     let kernel = ok(lab::rig::label("large"));
     let boot = control::Boot::Kernel { kernel, initrd: None, cmdline: String::new() };
-    let machine = ok(rig.vm(VmSpec { boot, ..of_second("far", "") }).boot());
+    let machine = booted(&rig.vm(VmSpec { boot, ..of_second("far", "") }));
     wait_log(&machine, &["cell a: cell b does not start: no room for its bundle"]);
     assert_passed(&ok(machine.run(&probe("near", 2, ""))));
 }
@@ -130,7 +142,7 @@ fn a_cell_without_room_does_not_start() {
 #[test]
 fn cells_that_do_not_reach_each_other_go_on() {
     let rig = pair("cells-cut").hardware(|hardware| hardware.firmware = Firmware::Faults);
-    let machine = ok(rig.vm(of_second("far", "")).vm(of_second("sum", "figure=checksum n=300")).boot());
+    let machine = booted(&rig.vm(of_second("far", "")).vm(of_second("sum", "figure=checksum n=300")));
     for cell in ["a", "b"] {
         wait_log(&machine, &[&format!("cell {cell}: the hardware refuses this cell's stores")]);
     }
@@ -146,7 +158,7 @@ fn cells_that_do_not_reach_each_other_go_on() {
 #[test]
 fn the_first_cell_survives_the_second() {
     let rig = pair("cells-power").hardware(|hardware| hardware.firmware = Firmware::Faults);
-    let machine = ok(rig.vm(of_second("far", "figure=checksum n=100000")).boot());
+    let machine = booted(&rig.vm(of_second("far", "figure=checksum n=100000")));
     wait_log(&machine, &["cell b: VM far started"]);
     let near = probe("near", 2, "figure=checksum n=300");
     ok(machine.start(&near));
@@ -164,7 +176,7 @@ fn the_first_cell_survives_the_second() {
 fn a_cell_that_panics_ends_alone() {
     const IMAGE_ALIGN: u64 = 2 << 20;
     let rig = pair("cells-panic").hardware(|hardware| hardware.firmware = Firmware::Faults);
-    let machine = ok(rig.vm(of_second("far", "figure=checksum n=100000")).boot());
+    let machine = booted(&rig.vm(of_second("far", "figure=checksum n=100000")));
     wait_log(&machine, &["cell b: VM far started"]);
     let line = wait_log(&machine, &["cell a: cell b begins on hart 2"]);
     let entry = line.rsplit_once("0x").and_then(|(_, digits)| u64::from_str_radix(digits.trim(), 16).ok());
