@@ -114,7 +114,8 @@ fn in_file(file: impl AsRef<Path>, depth: u32) -> Needs {
     needs
 }
 
-/// What of it is not there. The prices were measured on two cores, on 2026-11-23.
+/// What of it is not there. Sizes are those of one Debian 12 machine, and the guests' time is that of one build on two cores there,
+/// on 2026-11-23. The time for programs, and both prices of the workload guests, are guesses and say so.
 fn missing_for(tree: &Tree, needs: Needs) -> Result<Vec<Missing>> {
     let mut missing = Vec::new();
     let mut lacks = |what: &str, price: &str, is_fetched| {
@@ -123,13 +124,13 @@ fn missing_for(tree: &Tree, needs: Needs) -> Result<Vec<Missing>> {
     let packages = if needs.images { setup::missing_packages() } else { setup::missing_emulator() };
     if !packages.is_empty() {
         let what = format!("packages on this machine: {}", packages.join(", "));
-        lacks(&what, "half a minute, up to 60 MiB", true);
+        lacks(&what, "less than a minute with a good network, up to 60 MiB", true);
     }
     if !setup::has_rust_targets()? {
-        lacks("Rust's libraries for the bare machine", "seconds, 0.2 GiB, by rustup", true);
+        lacks("Rust's libraries for the bare machine", "0.1 GiB, by rustup", true);
     }
     if !build::monitor_place(tree)?.exists() {
-        lacks("the monitor, probes and plugins, built from this tree", "2 minutes, 0.6 GiB in target/", false);
+        lacks("the monitor, probes and plugins, built from this tree", "minutes, 0.6 GiB in target/", false);
     }
     let cache = Cache::default_root()?;
     let is_there = |key: RecipeKey| {
@@ -142,7 +143,7 @@ fn missing_for(tree: &Tree, needs: Needs) -> Result<Vec<Missing>> {
     }
     let loads = LoadParts::recipes().into_iter().chain([KvmHost::recipe(), NfsDisk::recipe()]);
     if needs.loads && !loads.into_iter().all(is_there) {
-        lacks("the lab's workload guests", "10 minutes and more, about 1 GiB in the cache", true);
+        lacks("the lab's workload guests", "not measured: perhaps 10 minutes and more, and 1 GiB in the cache", true);
     }
     Ok(missing)
 }
