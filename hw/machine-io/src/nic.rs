@@ -137,28 +137,25 @@ impl<P: Platform, T: Transport> MachineNic<P, T> {
     }
 
     /// Copies the next frame into `frame` and returns its length; `None` if there is none: the device will interrupt
-    /// for the next one. A frame longer than `frame` is cut.
+    /// for the next one. A frame longer than `frame` is cut; of one that the device handed over without a byte, a runt, nothing is
+    /// left: the length is 0, so that a device which hands over nothing else cannot keep the caller.
     pub fn receive(&mut self, frame: &mut [u8]) -> Result<Option<usize>, IoError> {
         self.check()?;
-        loop {
-            let popped = self.receive.pop(Alert::Yes);
-            let Some(used) = self.keep_faith(popped)? else {
-                self.device.notify(&mut self.receive);
-                return Ok(None);
-            };
-            let written = (used.written as usize).min(BUFFER_BYTES);
-            let bytes = written.checked_sub(self.header_bytes).filter(|&bytes| bytes > 0);
-            let copied = bytes.map(|bytes| bytes.min(frame.len()));
-            if let Some(bytes) = copied {
-                let at = usize::from(used.cookie) * BUFFER_BYTES + self.header_bytes;
-                self.receive_area.read_bytes(at, &mut frame[..bytes]);
-            }
-            self.offer(used.cookie)?;
-            if copied.is_some() {
-                return Ok(copied);
-            }
+        let popped = self.receive.pop(Alert::Yes);
+        let Some(used) = self.keep_faith(popped)? else {
+            self.device.notify(&mut self.receive);
+            return Ok(None);
+        };
+        let written = (used.written as usize).min(BUFFER_BYTES);
+        let bytes = written.saturating_sub(self.header_bytes).min(frame.len());
+        if bytes == 0 {
             self.runts += 1;
+        } else {
+            let at = usize::from(used.cookie) * BUFFER_BYTES + self.header_bytes;
+            self.receive_area.read_bytes(at, &mut frame[..bytes]);
         }
+        self.offer(used.cookie)?;
+        Ok(Some(bytes))
     }
 
     /// Gives a receive buffer to the device. It hears of it when it has used up what it has, or the caller has

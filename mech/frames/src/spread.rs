@@ -160,7 +160,7 @@ pub struct RetiredCopies(Vec<(Mfn, [Mfn; NODES])>);
 
 impl RetiredCopies {
     /// The pages, and the nodes that had a copy of each.
-    pub fn pages(&self) -> impl Iterator<Item = (Mfn, impl Iterator<Item = NodeId>)> {
+    pub fn pages(&self) -> impl ExactSizeIterator<Item = (Mfn, impl Iterator<Item = NodeId>)> {
         self.0.iter().map(|(page, copies)| {
             let with = (0..NODES as u8).map(NodeId).filter(|node| copies[node.index()] != NONE);
             (*page, with)

@@ -14,6 +14,9 @@ const BASE: u64 = 0x80000;
 /// Two blocks; the operations meet on a few pages of each.
 const PAGES: u64 = 2 * PAGES_PER_LARGE;
 const NODES: u8 = 3;
+/// Memory of each node. Two blocks of the guest, one to move to, and one for single pages would do, were it not that pages which
+/// come back one by one may be used again before their block is whole.
+const MIB: [u64; NODES as usize] = [16; NODES as usize];
 
 #[derive(Clone, Copy, Debug)]
 enum Op {
@@ -401,7 +404,7 @@ proptest! {
 
     #[test]
     fn pages_keep_their_contents_wherever_they_are(ops in prop::collection::vec(op(), 1..60)) {
-        let (memory, frames) = small_machine(&[8, 8, 8]);
+        let (memory, frames) = small_machine(&MIB);
         let cached = frames.alloc(NodeId(0), 0, PageUse::Shared).expect("there is memory").settle();
         memory.write_u64(cached.addr(), u64::MAX);
         let all: Vec<_> = (0..NODES).map(|node| frames.counts(NodeId(node))).collect();

@@ -91,8 +91,8 @@ impl Gateway {
     fn receive(&self, state: &mut State, network: &Network, nic: &mut Nic) -> Result<bool, IoError> {
         for _ in 0..BATCH {
             let Some(len) = nic.receive(&mut state.received)? else { return Ok(false) };
-            // A frame that finds no memory is lost, as on a wire.
-            if let Some(bytes) = state.received.get(..len)
+            // A frame that finds no memory is lost, as on a wire, and so is one of which nothing came.
+            if let Some(bytes) = state.received.get(..len).filter(|bytes| !bytes.is_empty())
                 && let Ok(mut frame) = network.frame(len)
             {
                 frame.bytes_mut().copy_from_slice(bytes);

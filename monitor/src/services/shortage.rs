@@ -29,9 +29,15 @@ use tlb::TlbGeneration;
 const CACHED: u64 = 128;
 /// Pages with copies that go together: all VMs that may see them are interrupted for it.
 const COPIED: usize = 512;
-/// Copies of shared pages that nobody is led to any more, and the VMs that have seen them: free when these have passed.
+/// Times that the owners of a page are counted anew, because there were more of them than there was room for.
+const COUNTS: usize = 4;
+
+/// Copies of shared pages that nobody is led to any more.
 struct Retired {
     copies: RetiredCopies,
+    /// Pages whose owners have been told to forget them, from the first on.
+    told: usize,
+    /// The VMs that have seen them: the copies are free when these have passed, and all owners have been told.
     seen: Vec<(Weak<Vm>, TlbGeneration)>,
 }
 
@@ -45,8 +51,9 @@ pub fn init() {
 
 /// Frees copies of shared pages that were given up, if no hart can see them any more. `true` while some wait.
 pub fn step() -> bool {
+    let registry = registry::lock();
     TURN.try_lock().is_none_or(|mut retired| {
-        free_retired(&mut retired);
+        free_retired(&registry, &mut retired);
         retired.is_some()
     })
 }
@@ -93,41 +100,61 @@ fn of_somebody(registry: &Registry, retired: &mut Option<Retired>) -> u64 {
 /// Copies of shared pages. Nobody is led to them first; then those who were forget them; when all have, they are free. VMs do not
 /// begin meanwhile, so all who have seen them are known.
 fn of_shared_pages(registry: &Registry, retired: &mut Option<Retired>) -> u64 {
-    let freed = free_retired(retired);
+    let freed = free_retired(registry, retired);
     if freed > 0 || retired.is_some() {
         return freed;
     }
-    let copies = frames().retire_spread(COPIED);
-    let mut seen: Vec<&Arc<Vm>> = Vec::new();
-    for (page, nodes) in copies.pages() {
-        let nodes: Vec<_> = nodes.collect();
-        for owner in owners_of(page) {
-            let mut vms = registry.records().filter_map(|record| record.life.as_ref());
-            if let Some(vm) = vms.find(|vm| vm.id == owner.vm) {
-                vm.memory().forget_spread(owner.gfn, page, &nodes);
-                if !seen.iter().any(|other| other.id == vm.id) {
-                    seen.push(vm);
-                }
-            }
-        }
-    }
-    let generation = |vm: &Arc<Vm>| (Arc::downgrade(vm), vm.memory().forgotten());
-    *retired = Some(Retired { copies, seen: seen.into_iter().map(generation).collect() });
+    *retired = Some(Retired { copies: frames().retire_spread(COPIED), told: 0, seen: Vec::new() });
     crate::machine::agenda::defer();
-    free_retired(retired)
+    free_retired(registry, retired)
 }
 
 /// Frees copies of shared pages that no hart can see any more; returns how many pages are free by it.
-fn free_retired(retired: &mut Option<Retired>) -> u64 {
-    let is_forgotten =
-        |(vm, generation): &(Weak<Vm>, _)| vm.upgrade().is_none_or(|vm| vm.tlb().all_passed(*generation));
-    let done = retired.take_if(|retired| retired.seen.iter().all(is_forgotten));
+fn free_retired(registry: &Registry, retired: &mut Option<Retired>) -> u64 {
+    let done = retired.take_if(|retired| retired.tell_owners(registry) && retired.is_forgotten());
     done.map_or(0, |done| done.copies.free(frames()))
 }
 
-fn owners_of(page: Mfn) -> Vec<PageOwner> {
+impl Retired {
+    /// Whoever was led to a copy forgets it. `false` if that is not done for all pages: a later call goes on.
+    fn tell_owners(&mut self, registry: &Registry) -> bool {
+        let mut told = 0;
+        let mut seen: Vec<&Arc<Vm>> = Vec::new();
+        for (page, nodes) in self.copies.pages().skip(self.told) {
+            let nodes: Vec<_> = nodes.collect();
+            let Some(owners) = owners_of(page) else { break };
+            for owner in owners {
+                let mut vms = registry.records().filter_map(|record| record.life.as_ref());
+                if let Some(vm) = vms.find(|vm| vm.id == owner.vm) {
+                    vm.memory().forget_spread(owner.gfn, page, &nodes);
+                    if !seen.iter().any(|other| other.id == vm.id) {
+                        seen.push(vm);
+                    }
+                }
+            }
+            told += 1;
+        }
+        self.told += told;
+        let generation = |vm: &Arc<Vm>| (Arc::downgrade(vm), vm.memory().forgotten());
+        self.seen.extend(seen.into_iter().map(generation));
+        self.copies.pages().len() == self.told
+    }
+
+    /// Can no hart see them any more?
+    fn is_forgotten(&self) -> bool {
+        let is_passed = |(vm, generation): &(Weak<Vm>, _)| {
+            let vm: Option<Arc<Vm>> = vm.upgrade();
+            vm.is_none_or(|vm| vm.tlb().all_passed(*generation))
+        };
+        self.seen.iter().all(is_passed)
+    }
+}
+
+/// The guest pages that map `page`, all of them. `None` if the monitor's heap has no room for the list, or guests add to it faster than
+/// it is made.
+fn owners_of(page: Mfn) -> Option<Vec<PageOwner>> {
     let mut owners = Vec::new();
-    loop {
+    for _ in 0..COUNTS {
         let (mut found, room) = (0, owners.capacity());
         // With the node's lock held: nothing may grow.
         frames().for_some_owners(&DirectMemory, page, usize::MAX, |owner| {
@@ -137,8 +164,10 @@ fn owners_of(page: Mfn) -> Vec<PageOwner> {
             }
         });
         if found <= room {
-            return owners;
+            return Some(owners);
         }
-        owners = Vec::with_capacity(found + found / 4);
+        owners.clear();
+        owners.try_reserve_exact(found + found / 4).ok()?;
     }
+    None
 }

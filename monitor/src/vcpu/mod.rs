@@ -337,6 +337,9 @@ impl Vcpu {
     }
 
     /// Runs until something other than a plain exit happens.
+    ///
+    /// The loop has no bound of its own: it is the guest's time. Each round handles one exit, whose work is bounded, and the timer of
+    /// the hart's next turn, like everything that others want of the hart, is an exit that ends it.
     pub fn run(&mut self, hart: &Hart, tools: &mut HartTools) -> Next {
         if self.waiting.is_on()
             && let Some(next) = self.go_on_waiting()
