@@ -17,9 +17,12 @@ const COUNTER: &str = "instruction-counter";
 /// The emulator's plugin that is the machine model.
 const MODEL: &str = "numa-plugin";
 
-/// Lets the linker shorten calls: the compiler writes two instructions for each, and nearly all reach with one. The feature
-/// has no stable name, and the compiler would say so for every package; its other warnings are `./x check`'s.
-const SHORT_CALLS: &str = r#"target.riscv64imac-unknown-none-elf.rustflags=["-Ctarget-feature=+relax", "-Awarnings"]"#;
+/// `relax` lets the linker shorten calls: the compiler writes two instructions for each, and nearly all reach with one. The
+/// feature has no stable name, and the compiler would say so for every package; its other warnings are `./x check`'s.
+///
+/// Harts with the hypervisor extension and Sstc have the bit manipulation of RVA22 and RVA23, too: the monitor checks that first.
+const FLAGS: &str =
+    r#"target.riscv64imac-unknown-none-elf.rustflags=["-Ctarget-feature=+relax,+zba,+zbb,+zbs", "-Awarnings"]"#;
 
 /// A flat binary.
 pub struct Flat {
@@ -43,7 +46,7 @@ pub fn machine_programs(tree: &Tree) -> Result<Vec<Flat>> {
     for package in &packages {
         // One at a time: built together they would share each other's features, and carry code that they do not use.
         let mut cargo = tree.cargo();
-        cargo.args(["build", "--config", SHORT_CALLS, "--profile", "monitor", "--target", BARE_TARGET, "-p", package]);
+        cargo.args(["build", "--config", FLAGS, "--profile", "monitor", "--target", BARE_TARGET, "-p", package]);
         run_shown(cargo.args(quiet))?;
     }
     let mut cargo = tree.cargo();

@@ -70,6 +70,14 @@ fn on_the_largest_cpu() {
     every_size(&machine);
 }
 
+/// The monitor is built for bit manipulation: its first instructions find out, and say so.
+#[test]
+fn not_without_bit_manipulation() {
+    let refused = rig("no-bits", 1).hardware(|hardware| hardware.cpu = "max,zbb=false".into()).boot();
+    let told = refused.err().map(|why| format!("{why:#}")).expect("it cannot run");
+    assert!(told.contains("the harts lack the Zba, Zbb or Zbs extension"), "{told}");
+}
+
 #[test]
 fn on_one_hart() {
     let machine = ok(rig("one-hart", 1).boot());

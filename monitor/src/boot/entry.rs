@@ -14,6 +14,10 @@ use core::arch::global_asm;
 /// Bytes of the boot hart's first stack (it moves to one in its node's memory later).
 const BOOT_STACK: usize = 64 << 10;
 
+/// Said where the first instructions find a hart that cannot run the rest.
+static NO_BITS: [u8; 98] =
+    *b"monitor: the harts lack the Zba, Zbb or Zbs extension (bit manipulation): the machine powers off\r\n";
+
 /// What `hart_start` hands to a hart: read with translation off, by machine address.
 #[repr(C)]
 pub struct StartBlock {
@@ -55,6 +59,15 @@ cell_start:
     li s2, 1
 8:  csrw sie, zero
     csrw sip, zero
+    # The compiler takes these extensions for granted from here on; a hart without them shall say so.
+    lla t0, no_bits
+    csrw stvec, t0
+    .option push
+    .option arch, +zba, +zbb, +zbs
+    sh1add t1, zero, zero
+    clz t1, zero
+    bset t1, zero, zero
+    .option pop
     mv s0, a0
     mv s1, a1
     lla t0, __bss_start
@@ -149,6 +162,22 @@ secondary_start:
     mv tp, t2
     jr t3
 
+    # An illegal instruction among the three: debug console, then a system reset that names a failure (SBI).
+    .balign 4
+no_bits:
+    li a0, {no_bits_bytes}
+    lla a1, {no_bits_text}
+    li a2, 0
+    li a6, 0
+    li a7, 0x4442434e
+    ecall
+    li a0, 0
+    li a1, 1
+    li a6, 0
+    li a7, 0x53525354
+    ecall
+    j 6b
+
     # enter_start_block(block: *const StartBlock) -> !  for the boot hart, which is translated already
     .globl enter_start_block
 enter_start_block:
@@ -179,6 +208,8 @@ boot_stack_top:
     image_base = const IMAGE_BASE,
     stack = const BOOT_STACK,
     boot = sym super::boot,
+    no_bits_text = sym NO_BITS,
+    no_bits_bytes = const NO_BITS.len(),
 );
 
 unsafe extern "C" {

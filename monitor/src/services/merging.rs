@@ -135,6 +135,8 @@ static UNDER_WAY: AtomicBool = AtomicBool::new(false);
 static NEXT: AtomicU64 = AtomicU64::new(u64::MAX);
 /// When it is even if the control hart does not rest before.
 static LATEST: AtomicU64 = AtomicU64::new(u64::MAX);
+/// When the last step is made up for: nothing is due before, whoever asks for it.
+static PAID_AT: AtomicU64 = AtomicU64::new(0);
 
 /// The next step is due at `next`, if not before; `true` if that is news.
 fn plan(next: u64) -> bool {
@@ -189,14 +191,14 @@ pub fn ended(vm: VmId) {
 #[inline]
 #[must_use]
 pub fn next_step() -> u64 {
-    NEXT.load(Ordering::SeqCst).min(sent::round_at())
+    NEXT.load(Ordering::SeqCst).min(sent::round_at()).max(PAID_AT.load(Ordering::Relaxed))
 }
 
 /// When there will be, if the control hart does not rest before.
 #[inline]
 #[must_use]
 pub fn latest_step() -> u64 {
-    LATEST.load(Ordering::SeqCst).min(sent::latest_round_at())
+    LATEST.load(Ordering::SeqCst).min(sent::latest_round_at()).max(PAID_AT.load(Ordering::Relaxed))
 }
 
 /// Is there work that goes on when the control hart rests?
@@ -229,6 +231,7 @@ pub fn step() {
     let is_busy = work.is_under_way() || due <= now;
     UNDER_WAY.store(is_busy, Ordering::Relaxed);
     let next = work.next_step(csr::time::read(), now);
+    PAID_AT.store(next, Ordering::Relaxed);
     plan(if is_busy { next } else { due });
 }
 
