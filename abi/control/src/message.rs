@@ -8,6 +8,7 @@ use serde::{Deserialize, Serialize};
 use crate::error::ControlError;
 use crate::event::{Event, Followed};
 use crate::exit::ExitTrace;
+use crate::frame::{self, Decoder, EncodeError, FrameError};
 use crate::machine::MachineInfo;
 use crate::name::{Label, Name};
 use crate::spec::VmSpec;
@@ -27,6 +28,13 @@ pub struct ClientMessage {
     pub request: Request,
 }
 
+impl ClientMessage {
+    /// The next one of a stream: [`Decoder::next_message`]. What a server needs of that is compiled with this crate.
+    pub fn take(stream: &mut Decoder) -> Option<Result<Self, FrameError>> {
+        stream.next_message()
+    }
+}
+
 /// What a server sends.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ServerMessage {
@@ -34,6 +42,16 @@ pub struct ServerMessage {
     pub id: u32,
     /// The answer or the data.
     pub body: Body,
+}
+
+impl ServerMessage {
+    /// As one frame: [`frame::encode`]. What a server needs of that is compiled with this crate.
+    ///
+    /// # Errors
+    /// As there.
+    pub fn encode(&self) -> Result<Vec<u8>, EncodeError> {
+        frame::encode(self)
+    }
 }
 
 /// An answer, or data of a stream.

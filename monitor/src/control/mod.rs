@@ -77,7 +77,7 @@ impl Server {
         self.chunk.resize(CHUNK, 0);
         let len = port.read(&mut self.chunk);
         self.decoder.push(&self.chunk[..len]);
-        while let Some(message) = self.decoder.next_message::<ClientMessage>() {
+        while let Some(message) = ClientMessage::take(&mut self.decoder) {
             match message {
                 Ok(message) => self.handle(message),
                 Err(FrameError::Garbage { bytes }) => {
@@ -106,7 +106,7 @@ impl Server {
     }
 
     fn send(&mut self, message: &ServerMessage) {
-        match control::encode(message) {
+        match message.encode() {
             Ok(bytes) => self.out.extend(bytes),
             Err(why) => log::error!("control: an answer cannot be sent: {why}"),
         }
