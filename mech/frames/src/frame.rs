@@ -89,6 +89,15 @@ impl Frame<Dirty> {
         Frame::new(self.mfn, self.order, self.node)
     }
 
+    /// Zeroes `pages` of its pages from page `at` on; the part beyond it is ignored. For large blocks, which are zeroed in steps:
+    /// [`Frame::overwritten`] tells when all is done.
+    pub fn zero_some(&mut self, memory: &impl MachineMemory, at: u64, pages: u64) {
+        let end = at.saturating_add(pages).min(self.pages());
+        if at < end {
+            memory.zero_pages(Mfn::new(self.mfn.raw() + at), end - at);
+        }
+    }
+
     /// Overwrites all of it with as many pages from `source`; `None` if those would lie beyond the address space.
     pub fn copy_from(self, memory: &impl MachineMemory, source: Mfn) -> Result<Frame<Clean>, Self> {
         if source.checked_add(self.pages()).is_none() {

@@ -44,7 +44,10 @@ impl<M: Machine> GuestRam<M> {
         access: Access,
         node: NodeId,
     ) -> Touch {
-        let Some(mut inner) = self.with_block(inner, pool, gfn) else { return Touch::Busy };
+        let mut inner = match self.with_block(inner, pool, gfn) {
+            Ok(inner) => inner,
+            Err(touch) => return touch,
+        };
         let Some(mapping) = inner.populated(pool, gfn, self.large_allowed) else { return Touch::OutOfMemory };
         if access == Access::Write && mapping.is_read_only() {
             return self.break_for_guest(inner, pool, gfn, node);
@@ -59,39 +62,6 @@ impl<M: Machine> GuestRam<M> {
             Ok(Installed::New) => Touch::Mapped,
             other => self.mend(inner, pool, mapping.gfn, other),
         }
-    }
-
-    /// Gives the block of `gfn` 2 MiB if it has nothing yet and there are 2 MiB. If nobody has zeroed them ahead, it is done without
-    /// the lock, since the VM's other vCPUs are to go on meanwhile (5 ms on FLASH); who wants the same block tries again later: `None`.
-    fn with_block<'a>(
-        &'a self,
-        mut inner: MutexGuard<'a, Inner<M>>,
-        pool: &Pool<'_, M::Memory>,
-        gfn: Gfn,
-    ) -> Option<MutexGuard<'a, Inner<M>>> {
-        while self.large_allowed && inner.is_vacant_block(gfn) {
-            if inner.zeroing.contains(&gfn.large_base()) {
-                return None;
-            }
-            let frame = match pool.guest_block(gfn) {
-                Some(Ok(frame)) => frame,
-                Some(Err(frame)) => {
-                    inner.zeroing.push(gfn.large_base());
-                    drop(inner);
-                    let frame = frame.zero(self.memory());
-                    inner = self.inner.lock();
-                    inner.zeroing.retain(|block| *block != gfn.large_base());
-                    frame
-                }
-                None => break,
-            };
-            // A device may have needed a page of it meanwhile.
-            if let Err(refused) = inner.pmap.populate_large(pool.frames, gfn, frame) {
-                self.frames().free(refused.frame);
-                break;
-            }
-        }
-        Some(inner)
     }
 
     /// What an installation that is not simply done asks for. Tables are caches: what contradicts the pmap goes, and the
@@ -158,7 +128,7 @@ impl<M: Machine> GuestRam<M> {
 
 impl<M: Machine> Inner<M> {
     /// Has the guest's whole block of 2 MiB nothing behind it?
-    fn is_vacant_block(&self, gfn: Gfn) -> bool {
+    pub(super) fn is_vacant_block(&self, gfn: Gfn) -> bool {
         let mapping = self.pmap.lookup(self.machine.memory(), gfn);
         mapping.is_ok_and(|mapping| mapping.is_absent() && mapping.size == PageSize::Large)
     }
@@ -169,6 +139,9 @@ impl<M: Machine> Inner<M> {
         let mapping = self.pmap.lookup(self.machine.memory(), gfn).ok()?;
         if !mapping.is_absent() {
             return Some(mapping);
+        }
+        if !self.zeroing.is_empty() {
+            self.stop_zeroing(pool.frames, gfn);
         }
         let put = if large_allowed
             && mapping.size == PageSize::Large

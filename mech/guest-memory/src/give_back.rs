@@ -53,6 +53,7 @@ impl<M: Machine> GuestRam<M> {
         let pool = self.pool(self.nearest(NodeId(0)));
         let mut inner = self.inner.lock();
         let mut dying = core::mem::take(&mut inner.replaced);
+        inner.forget_zeroing(self.frames());
         inner.forget_block_move();
         inner.forget_block_copies();
         let more = match inner.teardown_at {

@@ -53,6 +53,7 @@ mod shown;
 mod spread;
 #[cfg(test)]
 mod tests;
+mod zeroing;
 
 pub use block::{BLOCK_MOVES, MoveStep};
 pub use block_copy::CopyStep;
@@ -99,6 +100,8 @@ pub enum Touch {
     Waits(TlbGeneration),
     /// Somebody is at it, for a bounded time: the vCPU tries again after a moment.
     Busy,
+    /// A piece of the block was zeroed: the hart looks whether anybody wants something else of it, then the vCPU tries again.
+    GoesOn,
     /// There was a leaf: the hart remembers that there was none, or a weaker one, and has to forget it.
     Repeated,
     /// The machine has no memory left; the VM has been told to stop.
@@ -158,8 +161,8 @@ struct Inner<M: Machine> {
     watched_writes: u64,
     /// The shootdown of the last page that is watched: copies are not made before it has ended.
     last_watched: TlbGeneration,
-    /// Blocks that harts are zeroing at this moment for guests that touched them.
-    zeroing: Vec<Gfn>,
+    /// Blocks that are being zeroed for guests that touched them.
+    zeroing: Vec<zeroing::Zeroing>,
     /// Pages that a hart is moving at this moment: whoever wants to write one tries again until it is there.
     held: Vec<Gfn>,
     /// Blocks on their way to other nodes, one to each at most.

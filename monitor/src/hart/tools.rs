@@ -1,8 +1,8 @@
 //! What the vCPUs of a hart share of it.
 
-use super::stretch::Stretch;
+use super::stretch::{Stretch, StretchCounters};
 use crate::machine::Capabilities;
-use rv::csr;
+use rv::{csr, fields::interrupt};
 use tlb::HartVmids;
 
 /// What the vCPUs of a hart share: VMIDs, guest interrupt files, the hart's own timer.
@@ -30,6 +30,20 @@ impl HartTools {
             timer_armed: 0,
             files_watched: u64::MAX,
         }
+    }
+
+    /// Has something come that ends a stay in a guest?
+    #[must_use]
+    pub fn is_called(&self) -> bool {
+        csr::sip::read() & (interrupt::SSI | interrupt::STI | interrupt::SEI) != 0
+            || csr::hgeip::read() & self.files_watched != 0
+    }
+
+    /// Whoever does something long in pieces looks between them whether [it is called](Self::is_called): a stretch ends there.
+    pub fn look(&mut self, counters: &StretchCounters) {
+        let now = csr::time::read();
+        self.stretch.end(now, counters);
+        self.stretch.begin(now);
     }
 
     /// Takes a guest interrupt file of this hart, if one is free. File 0 is "none".

@@ -26,6 +26,13 @@ static CONTROL: Once<(CpuIndex, HartId)> = Once::new();
 static POLL_TICKS: AtomicU64 = AtomicU64::new(0);
 static NEXT_POLL: AtomicU64 = AtomicU64::new(u64::MAX);
 
+/// Looks per second at what guests may cause as often as they like (they print, an event is recorded), at most.
+const SOON_HZ: u64 = 200;
+/// Whether there is such a thing.
+static IS_WANTED: AtomicBool = AtomicBool::new(false);
+/// When the control hart looks for it: it does once more after it has found something, so nobody need wake it meanwhile.
+static SOON_AT: AtomicU64 = AtomicU64::new(u64::MAX);
+
 /// Boot: some devices cannot call, so all are asked again after so many ticks.
 pub fn poll_every(ticks: u64) {
     POLL_TICKS.store(ticks, Ordering::Relaxed);
@@ -38,9 +45,37 @@ pub fn next_poll() -> u64 {
     NEXT_POLL.load(Ordering::Relaxed)
 }
 
+/// Something has happened that the control hart should look at within 1 / [`SOON_HZ`] seconds. Guests may cause this in a loop.
+pub fn call_soon() {
+    IS_WANTED.store(true, Ordering::SeqCst);
+    if SOON_AT.load(Ordering::SeqCst) == u64::MAX {
+        wake_control();
+    }
+}
+
+/// When the control hart looks for what was called for so.
+#[must_use]
+pub fn soon_at() -> u64 {
+    SOON_AT.load(Ordering::Relaxed)
+}
+
+fn look_soon(now: u64) {
+    let at = soon_at();
+    if now < at && at != u64::MAX {
+        return;
+    }
+    // Whoever calls from here on sees that no look is planned, or its call is seen below.
+    SOON_AT.store(u64::MAX, Ordering::SeqCst);
+    if IS_WANTED.swap(false, Ordering::SeqCst) {
+        SOON_AT.store(now + super::capabilities().timebase_hz / SOON_HZ, Ordering::SeqCst);
+        call();
+    }
+}
+
 /// The control hart looks: if it is time, everything is asked as if it had called.
 pub fn poll() {
     let now = csr::time::read();
+    look_soon(now);
     if next_poll() <= now {
         NEXT_POLL.store(now + POLL_TICKS.load(Ordering::Relaxed), Ordering::Relaxed);
         call();

@@ -104,7 +104,8 @@ fn plan() {
         .min(heap_reserve::next_look())
         .min(reclaim::next_look())
         .min(reports::next_look())
-        .min(agenda::next_poll());
+        .min(agenda::next_poll())
+        .min(agenda::soon_at());
     agenda::note(soon.min(merging::next_step()).min(joining::next_look()), soon.min(merging::latest_step()));
 }
 

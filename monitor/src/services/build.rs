@@ -14,7 +14,7 @@ use crate::{
         Parts, Vm,
         console::Console,
         file,
-        memory::{self, Access, RAM_START},
+        memory::{self, Access, RAM_START, Touch},
         platform::{self, HostPorts, Platform, Slot},
         shared::{SharedVcpu, VcpuShared},
         topology::Topology,
@@ -168,8 +168,8 @@ impl Home<'_> {
         let mut at = start;
         while at < start + len && vm.memory().is_ram(GuestPhysAddr::new(at)) {
             let node = self.topology.map_or(self.first, |topology| topology.node_at(at - RAM_START));
-            // Whoever writes finds out whether there was memory.
-            let _ = vm.memory().touch(GuestPhysAddr::new(at), Access::Write, node);
+            // Whoever writes finds out whether there was memory. A block has an end.
+            while vm.memory().touch(GuestPhysAddr::new(at), Access::Write, node) == Touch::GoesOn {}
             at = (at | (step - 1)) + 1;
         }
     }

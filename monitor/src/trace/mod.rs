@@ -58,7 +58,7 @@ pub fn record(vm: Option<VmId>, kind: EventKind) {
     });
     drop(events);
     if is_of_life || ALL_FOLLOWED.load(Ordering::SeqCst) {
-        crate::machine::agenda::wake_control();
+        crate::machine::agenda::call_soon();
     }
 }
 

@@ -46,9 +46,9 @@ pub fn handle(vcpu: &mut Vcpu, hart: &Hart, tools: &mut HartTools, scause: u64) 
             vcpu.count(ExitCause::SbiCall);
             sbi::handle(vcpu)
         }
-        cause::LOAD_GUEST_PAGE_FAULT => guest_page_fault(vcpu, hart, Access::Read),
-        cause::STORE_GUEST_PAGE_FAULT => guest_page_fault(vcpu, hart, Access::Write),
-        cause::INSTRUCTION_GUEST_PAGE_FAULT => guest_page_fault(vcpu, hart, Access::Execute),
+        cause::LOAD_GUEST_PAGE_FAULT => guest_page_fault(vcpu, hart, tools, Access::Read),
+        cause::STORE_GUEST_PAGE_FAULT => guest_page_fault(vcpu, hart, tools, Access::Write),
+        cause::INSTRUCTION_GUEST_PAGE_FAULT => guest_page_fault(vcpu, hart, tools, Access::Execute),
         cause::VIRTUAL_INSTRUCTION => virtual_instruction(vcpu),
         cause::SUPERVISOR_TIMER => {
             vcpu.count(ExitCause::TimerInterrupt);
@@ -115,14 +115,14 @@ fn inject(vcpu: &mut Vcpu, cause: u64, value: u64) -> Next {
 
 /// Only chooses: what the two ways need of the stack and of registers differs too much to pay for both.
 #[inline(always)]
-fn guest_page_fault(vcpu: &mut Vcpu, hart: &Hart, access: Access) -> Next {
+fn guest_page_fault(vcpu: &mut Vcpu, hart: &Hart, tools: &mut HartTools, access: Access) -> Next {
     let gpa = GuestPhysAddr::new(csr::htval::read() << 2 | csr::stval::read() & 3);
-    if vcpu.vm.is_ram(gpa) { touch(vcpu, hart, access, gpa) } else { mmio(vcpu, access, gpa) }
+    if vcpu.vm.is_ram(gpa) { touch(vcpu, hart, tools, access, gpa) } else { mmio(vcpu, access, gpa) }
 }
 
 /// A first touch of RAM by this node.
 #[inline(never)]
-fn touch(vcpu: &mut Vcpu, hart: &Hart, access: Access, gpa: GuestPhysAddr) -> Next {
+fn touch(vcpu: &mut Vcpu, hart: &Hart, tools: &mut HartTools, access: Access, gpa: GuestPhysAddr) -> Next {
     vcpu.count(match access {
         Access::Read => ExitCause::LoadGuestPageFault,
         Access::Write => ExitCause::StoreGuestPageFault,
@@ -143,7 +143,26 @@ fn touch(vcpu: &mut Vcpu, hart: &Hart, access: Access, gpa: GuestPhysAddr) -> Ne
         }
         Touch::Waits(generation) => vcpu.wait_until(Until::Shootdown(generation)),
         Touch::Busy => vcpu.wait_until(Until::Moment),
+        Touch::GoesOn => go_on_touching(vcpu, hart, tools, access, gpa),
         Touch::OutOfMemory => Next::VmStateChanged,
+    }
+}
+
+/// A block is zeroed for the vCPU, piece by piece, until it is there or somebody wants something else of the hart. Then the guest
+/// faults once more, and the next piece follows.
+#[cold]
+fn go_on_touching(vcpu: &mut Vcpu, hart: &Hart, tools: &mut HartTools, access: Access, gpa: GuestPhysAddr) -> Next {
+    // A block has an end.
+    loop {
+        tools.look(&hart.counters.stretches);
+        if tools.is_called() {
+            return Next::Reschedule;
+        }
+        match vcpu.vm.touch(gpa, access, hart.node) {
+            Touch::GoesOn => {}
+            // The fault comes again, and finds what there is.
+            _ => return Next::Resume,
+        }
     }
 }
 

@@ -14,7 +14,7 @@ static IS_WATCHED: AtomicBool = AtomicBool::new(false);
 #[inline]
 pub fn changed() {
     if IS_WATCHED.load(Ordering::Relaxed) {
-        agenda::wake_control();
+        agenda::call_soon();
     }
 }
 

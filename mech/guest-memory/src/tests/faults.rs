@@ -99,3 +99,33 @@ fn a_machine_without_memory_says_so_until_some_comes_back() {
     world.check_at_rest();
     world.end();
 }
+
+/// A block is zeroed by pieces: whoever touches it meanwhile does the next one, and what was begun for a VM that ends goes back.
+#[test]
+fn a_block_is_zeroed_by_pieces() {
+    let world = World::new(&[true], 2, 4);
+    let touch = |hart, page| world.touch(hart, 0, at(page, 0), Access::Write);
+    let mut pieces = 1;
+    assert_eq!(touch(0, 0), Touch::GoesOn);
+    // A second vCPU takes its turns, with another page of the block.
+    while touch(pieces % 2, 7) == Touch::GoesOn {
+        pieces += 1;
+    }
+    assert!((100..=512).contains(&pieces), "{pieces} pieces");
+    assert!(world.ram(0).is_large(gfn(7)));
+    assert_eq!(world.access(1, 0, at(9, 0), None), Did::Value(0));
+    assert_eq!(touch(0, 512), Touch::GoesOn, "another block");
+    world.end();
+}
+
+/// A device puts a page into a block that is half zeroed: the block goes back.
+#[test]
+fn a_device_comes_before_the_block_is_zero() {
+    let world = World::new(&[true], 1, 4);
+    assert_eq!(world.touch(0, 0, at(0, 0), Access::Write), Touch::GoesOn);
+    world.device_write(0, 0, at(9, 0), 7);
+    world.check_at_rest();
+    assert_eq!(world.load(0, 0, 9), Did::Value(7));
+    assert_eq!(world.load(0, 0, 0), Did::Value(0));
+    world.end();
+}

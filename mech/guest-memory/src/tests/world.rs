@@ -214,7 +214,7 @@ impl World {
             }
             self.leave(hart);
             match self.touch(hart, vm, at, access) {
-                Touch::Mapped => {}
+                Touch::Mapped | Touch::GoesOn => {}
                 Touch::Repeated => self.harts.borrow_mut()[hart].contexts[vm].forget(),
                 Touch::Waits(generation) if self.ram(vm).tlb().all_passed(generation) => {}
                 Touch::Waits(generation) => return Did::Waits(generation),

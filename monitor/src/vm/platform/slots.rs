@@ -112,7 +112,7 @@ impl Slot {
             Self::Console(device) => {
                 let mut device = device.lock();
                 write(&mut *device)?;
-                agenda::wake_control();
+                agenda::call_soon();
                 Ok(device.has_backlog())
             }
             Self::Rng(device) => {
