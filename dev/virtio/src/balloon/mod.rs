@@ -40,12 +40,12 @@ const QUEUES: u16 = 5;
 const QUEUE_SIZE: u16 = 128;
 
 /// Work per call: chains, and bytes released.
-const BUDGET: Budget = Budget::new(32, 1 << 30);
+const BUDGET: Budget = Budget::new(16, 1 << 27);
 /// Most page numbers read from one chain; what follows them is acknowledged and stays the guest's. Linux sends 256 at a time, but a
 /// chain may name 4 GiB of them.
-const MAX_NUMBERS: usize = 1024;
+const MAX_NUMBERS: usize = 256;
 /// What a page number costs of the budget: the pages of a full chain may lie apart, and each is released alone then.
-const NUMBER_COST: u64 = (1 << 30) / MAX_NUMBERS as u64;
+const NUMBER_COST: u64 = (1 << 27) / MAX_NUMBERS as u64;
 /// Most bytes released for one reported chain. Linux reports at most 32 blocks of 4 MiB.
 const MAX_REPORT: u64 = 1 << 30;
 

@@ -37,7 +37,7 @@ const QUEUE_SIZE: u16 = 128;
 const MAX_PORTS: usize = 31;
 /// Bytes handed to the host at a time.
 const STEP: usize = 512;
-const BUDGET: Budget = Budget::new(256, 64 << 10);
+const BUDGET: Budget = Budget::new(32, 16 << 10);
 
 /// The queue by which `port` receives from the host.
 #[must_use]

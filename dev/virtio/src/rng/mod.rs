@@ -11,7 +11,7 @@ use crate::spec::DeviceId;
 const QUEUE_SIZE: u16 = 64;
 /// Most bytes given for one request; the driver asks again for more.
 const MAX_REQUEST: u32 = 4096;
-const BUDGET: Budget = Budget::new(64, 16 << 10);
+const BUDGET: Budget = Budget::new(16, 4 << 10);
 /// Bytes asked of the source at a time.
 const STEP: usize = 256;
 
