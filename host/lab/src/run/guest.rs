@@ -1,7 +1,8 @@
 //! A workload under a system: the machine booted, the workload run to its end, the meter read.
 
 use std::path::{Path, PathBuf};
-use std::time::Duration;
+use std::thread;
+use std::time::{Duration, Instant};
 
 use control::{DEFAULT_MTU, MachineInfo, NetSpec, VmSpec};
 use machine::{BareBoot, BareMachine, ModelFiles, SharedModel};
@@ -23,6 +24,9 @@ const INITRD: &str = "workload.cpio";
 const SUBNET: &str = "lan";
 /// Longest run of a workload: a modelled machine of many harts is slow.
 const PATIENCE: u32 = 6;
+/// How long the last hart of a machine may take to come, and how often that is looked at.
+const HARTS_PATIENCE: Duration = Duration::from_secs(60);
+const LOOK_AGAIN: Duration = Duration::from_millis(200);
 /// Guests that begin together are told so long before, by the machine's clock: what the host needs to tell them all.
 const UNTIL_BEGIN: Duration = Duration::from_secs(20);
 
@@ -79,8 +83,7 @@ impl Run<'_> {
             rig = rig.subnet(SUBNET, false)?;
         }
         let machine = rig.boot()?;
-        let info = machine.client().machine_info()?;
-        self.check_harts(&info)?;
+        let info = self.with_all_harts(&machine)?;
         let specs = self.specs()?;
         specs.iter().try_for_each(|spec| machine.start(spec))?;
         if specs.len() > 1 {
@@ -95,14 +98,22 @@ impl Run<'_> {
         Ok(Measured { machine: describe(&info), commit: commit_of(&info.monitor.version), values })
     }
 
-    /// A firmware that could not start all harts says nothing about it, and the work of those would be done by the others.
-    fn check_harts(&self, info: &MachineInfo) -> Result<(), LabError> {
-        let (wanted, online) =
-            (usize::from(self.trial.machine.harts()), info.harts.iter().filter(|hart| hart.online).count());
-        if online == wanted {
-            return Ok(());
+    /// The machine once all its harts are there: on a busy host they come late. A firmware that could not start all says nothing
+    /// about it, and the work of those would be done by the others.
+    fn with_all_harts(&self, machine: &Running) -> Result<MachineInfo, LabError> {
+        let begin = Instant::now();
+        loop {
+            let info = machine.client().machine_info()?;
+            let (wanted, online) =
+                (usize::from(self.trial.machine.harts()), info.harts.iter().filter(|hart| hart.online).count());
+            if online == wanted {
+                return Ok(info);
+            }
+            if begin.elapsed() > HARTS_PATIENCE {
+                return Err(self.failed(format!("of the machine's {wanted} harts {online} are online"), String::new()));
+            }
+            thread::sleep(LOOK_AGAIN);
         }
-        Err(self.failed(format!("of the machine's {wanted} harts {online} are online"), String::new()))
     }
 
     /// The VMs: each an equal part of the machine's harts.
