@@ -60,11 +60,16 @@ impl<M: Machine> GuestRam<M> {
         }
         match pending.redeem(&self.tlb) {
             Ok(freeable) => _ = freeable.free_all(self.frames(), self.memory()),
-            Err(pending) => {
-                self.later.lock().keep(pending, self.frames());
-                self.has_later.store(true, Ordering::Relaxed);
-                self.machine.note_deferred();
-            }
+            Err(pending) => self.hold_back(pending),
+        }
+    }
+
+    /// Keeps frames until the harts have passed, and interrupts nobody: another shootdown follows soon, or there is time.
+    pub(super) fn hold_back(&self, pending: PendingShootdown) {
+        if !pending.is_empty() {
+            self.later.lock().keep(pending, self.frames());
+            self.has_later.store(true, Ordering::Relaxed);
+            self.machine.note_deferred();
         }
     }
 

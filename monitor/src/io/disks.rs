@@ -358,7 +358,7 @@ fn keep_bound() -> bool {
 }
 
 /// Parts of requests that one call goes on with. Others make more ready meanwhile: the rest is the control hart's.
-const PARTS_AT_ONCE: usize = 64;
+const PARTS_AT_ONCE: usize = 16;
 
 /// Waits until nobody touches the memory of a VM that is ending, for any disk or store. Nobody begins again. No disk may be locked.
 pub fn let_go() {

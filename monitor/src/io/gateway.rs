@@ -11,7 +11,7 @@ use subnet::{Frame, MAX_FRAME, PortId};
 use virtio::{net::NetHeader, offload::make_plain};
 
 /// Frames each way in one step.
-const BATCH: usize = 64;
+const BATCH: usize = 16;
 
 /// The gateway.
 pub struct Gateway {

@@ -20,7 +20,7 @@ pub const MOST_PAGES: u64 = 32_768;
 /// Pages of a receiver that one page sent is worth looking through: 1 MiB sent, for a receiver of 256 MiB.
 pub const SEARCHED_FOR_ONE: u64 = 256;
 /// Pages of a receiver in one portion of a search.
-pub const SEARCH_PORTION: u64 = 128;
+pub const SEARCH_PORTION: u64 = 32;
 /// A guest that may have twice what was sent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Receiver {

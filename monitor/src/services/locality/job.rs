@@ -12,11 +12,12 @@ use addr::{Gfn, NodeId, VmId};
 use alloc::{sync::Arc, vec::Vec};
 use control::{EventKind, PlacementAction, PlacementReason};
 
-/// Steps of a block in a job, and pages of a step: a job takes a hart of FLASH half of the time between two looks.
+/// Steps of a block in a job: they take a hart of FLASH half of the time between two looks of the planner.
 const STEPS: usize = 4;
 /// Of a copy there is one on each node at a time, so it may take a hart twice as long.
 const COPY_STEPS: usize = 8;
-const STEP: u64 = 16;
+/// Pages of a step, 0.6 ms on FLASH. Between two steps the hart does whatever else there is.
+const STEP: usize = 16;
 
 /// A few pages of a VM that go to a node.
 pub struct Job {
@@ -24,6 +25,8 @@ pub struct Job {
     work: Work,
     node: NodeId,
     tick: u16,
+    /// Steps that it has taken.
+    steps: usize,
     _lane: Option<Lane>,
 }
 
@@ -90,10 +93,10 @@ impl Job {
             placement::Work::CopyBlock => Work::CopyBlock,
         };
         vm.hold();
-        Self { vm: vm.clone(), work, node, tick, _lane: lane }
+        Self { vm: vm.clone(), work, node, tick, steps: 0, _lane: lane }
     }
 
-    /// Does it, as far as that is possible without waiting for other harts. What is left of it is to be done later.
+    /// Does one step of it, without waiting for other harts. What is left of it is to be done later.
     #[must_use = "what is left has to be done"]
     pub fn step(mut self) -> Option<Self> {
         if !self.vm.is_ending() && self.perform() == Progress::Waits {
@@ -104,8 +107,9 @@ impl Job {
     }
 
     fn perform(&mut self) -> Progress {
-        let Self { vm, work, node, tick, _lane } = self;
+        let Self { vm, work, node, tick, steps, _lane } = self;
         let (memory, node, tick) = (vm.memory(), *node, *tick);
+        *steps += 1;
         if let Work::Migrate(gfns) = work {
             *work = Work::Moving(memory.begin_migration(gfns, node));
         }
@@ -124,13 +128,15 @@ impl Job {
                 tell(vm, counts, PlacementAction::Replicated, node, PlacementReason::Readers)
             }
             Work::Spread(gfns) => {
-                let counts = memory.spread_pages(gfns, node);
-                tell(vm, counts, PlacementAction::Replicated, node, PlacementReason::Readers)
+                let some: Vec<Gfn> = gfns.drain(..gfns.len().min(STEP)).collect();
+                let counts = memory.spread_pages(&some, node);
+                let done = tell(vm, counts, PlacementAction::Replicated, node, PlacementReason::Readers);
+                if gfns.is_empty() { done } else { Progress::Waits }
             }
             Work::BeginBlock(gfn) => match memory.begin_block_move(*gfn, node, one_more(tick, &THRESHOLDS)) {
                 Ok(()) => {
                     *work = Work::StepBlock;
-                    step_block(vm, node)
+                    step_block(vm, node, *steps)
                 }
                 Err(why) => {
                     stays(vm, addr::PAGES_PER_LARGE, why);
@@ -138,8 +144,8 @@ impl Job {
                 }
             },
             // What comes of it is seen at the next look.
-            Work::StepBlock => step_block(vm, node),
-            Work::CopyBlock => copy_block(vm, node, tick),
+            Work::StepBlock => step_block(vm, node, *steps),
+            Work::CopyBlock => copy_block(vm, node, tick, *steps),
         }
     }
 }
@@ -149,7 +155,7 @@ impl Job {
 enum Progress {
     /// The job is done.
     Done,
-    /// It goes on when other harts have left what it changed.
+    /// It goes on after a moment, perhaps only when other harts have left what it changed.
     Waits,
 }
 
@@ -159,17 +165,14 @@ impl core::fmt::Debug for Job {
     }
 }
 
-fn copy_block(vm: &Vm, node: NodeId, tick: u16) -> Progress {
-    for _ in 0..COPY_STEPS {
-        match vm.memory().step_block_copy(node, STEP, one_more(tick, &THRESHOLDS)) {
-            CopyStep::More => {}
-            CopyStep::Nothing => break,
-            CopyStep::Done(copies) => {
-                for (node, pages) in copies.into_iter().filter(|(_, pages)| *pages > 0) {
-                    let (action, reason) = (PlacementAction::Replicated, PlacementReason::Readers);
-                    trace::record(Some(vm.id), EventKind::PagesPlaced { action, pages, node, reason });
-                }
-                break;
+fn copy_block(vm: &Vm, node: NodeId, tick: u16, steps: usize) -> Progress {
+    match vm.memory().step_block_copy(node, STEP as u64, one_more(tick, &THRESHOLDS)) {
+        CopyStep::More if steps < COPY_STEPS => return Progress::Waits,
+        CopyStep::More | CopyStep::Nothing => {}
+        CopyStep::Done(copies) => {
+            for (node, pages) in copies.into_iter().filter(|(_, pages)| *pages > 0) {
+                let (action, reason) = (PlacementAction::Replicated, PlacementReason::Readers);
+                trace::record(Some(vm.id), EventKind::PagesPlaced { action, pages, node, reason });
             }
         }
     }
@@ -177,17 +180,15 @@ fn copy_block(vm: &Vm, node: NodeId, tick: u16) -> Progress {
 }
 
 /// What else there is to do of it is done with the next jobs.
-fn step_block(vm: &Vm, node: NodeId) -> Progress {
-    for _ in 0..STEPS {
-        match vm.memory().step_block_move(node, STEP) {
-            MoveStep::More => {}
-            MoveStep::Nothing => break,
-            MoveStep::Waits => return Progress::Waits,
-        }
+fn step_block(vm: &Vm, node: NodeId, steps: usize) -> Progress {
+    match vm.memory().step_block_move(node, STEP as u64) {
+        MoveStep::More if steps < STEPS => Progress::Waits,
+        MoveStep::More | MoveStep::Nothing => Progress::Done,
+        MoveStep::Waits => Progress::Waits,
     }
-    Progress::Done
 }
 
+/// Says what came of pages, and that the job is done.
 fn tell(vm: &Vm, counts: PlacedCounts, action: PlacementAction, node: NodeId, reason: PlacementReason) -> Progress {
     if counts.placed != 0 {
         let kind = EventKind::PagesPlaced { action, pages: counts.placed, node, reason };

@@ -15,7 +15,7 @@ use merging::sent::Recent;
 use merging::wire::{Receiver, Round, SEARCH_PORTION};
 
 /// Pages that get their fingerprint in one step.
-const INDEX: usize = 64;
+const INDEX: usize = 16;
 /// Bytes that have to come to a VM before it is searched.
 const LEAST_RECEIVED: u64 = 64 << 10;
 

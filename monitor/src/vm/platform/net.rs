@@ -21,7 +21,7 @@ use virtio::{
 };
 
 /// Frames given to a guest in one go: then others may have the device.
-const BATCH: usize = 64;
+const BATCH: usize = 16;
 
 type Device = VirtioMmio<Net<NetPort>>;
 
