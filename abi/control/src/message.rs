@@ -17,7 +17,7 @@ use crate::vm::VmSummary;
 use crate::volume::StoreInfo;
 
 /// Version of the protocol.
-pub const PROTOCOL_VERSION: u32 = 10;
+pub const PROTOCOL_VERSION: u32 = 11;
 
 /// What a client sends.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]

@@ -29,6 +29,20 @@ pub enum StretchPlace {
     Zeroing,
     /// The end of the hart's sleep.
     Wakeup,
+    /// Of the control hart's duties: clients, and VMs that begin and end,
+    Clients,
+    /// requests of disks that go on,
+    Disks,
+    /// frames to and from the network interface,
+    Network,
+    /// merging of equal pages,
+    Merging,
+    /// looks at who uses which pages,
+    Looks,
+    /// memory that comes back, and blocks that are put together,
+    Memory,
+    /// and vCPUs that are spread over harts.
+    Balance,
 }
 
 /// A hart's stretches in the monitor since it came up.
@@ -76,6 +90,13 @@ impl core::fmt::Display for StretchPlace {
             Self::Move => f.write_str("vCPU move"),
             Self::Zeroing => f.write_str("zeroing"),
             Self::Wakeup => f.write_str("wake-up"),
+            Self::Clients => f.write_str("clients"),
+            Self::Disks => f.write_str("disks"),
+            Self::Network => f.write_str("network"),
+            Self::Merging => f.write_str("merging"),
+            Self::Looks => f.write_str("looks"),
+            Self::Memory => f.write_str("memory"),
+            Self::Balance => f.write_str("balance"),
         }
     }
 }

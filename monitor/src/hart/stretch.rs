@@ -15,13 +15,20 @@ pub struct StretchCounters {
 }
 
 /// What was done in a stretch, as a number: `scause` of the exit that it began with, or one of these.
-type Place = u64;
+pub type Place = u64;
 
 pub const DUTIES: Place = 0x100;
 pub const PLACEMENT: Place = 0x101;
 pub const MOVE: Place = 0x102;
 pub const ZEROING: Place = 0x103;
 pub const WAKEUP: Place = 0x104;
+pub const CLIENTS: Place = 0x105;
+pub const DISKS: Place = 0x106;
+pub const NETWORK: Place = 0x107;
+pub const MERGING: Place = 0x108;
+pub const LOOKS: Place = 0x109;
+pub const MEMORY: Place = 0x10a;
+pub const BALANCE: Place = 0x10b;
 
 /// The stretch under way.
 #[derive(Debug)]
@@ -100,6 +107,13 @@ impl StretchCounters {
             MOVE => StretchPlace::Move,
             ZEROING => StretchPlace::Zeroing,
             WAKEUP => StretchPlace::Wakeup,
+            CLIENTS => StretchPlace::Clients,
+            DISKS => StretchPlace::Disks,
+            NETWORK => StretchPlace::Network,
+            MERGING => StretchPlace::Merging,
+            LOOKS => StretchPlace::Looks,
+            MEMORY => StretchPlace::Memory,
+            BALANCE => StretchPlace::Balance,
             scause if scause >> 63 != 0 => StretchPlace::Interrupt(scause as u8),
             scause => StretchPlace::Exception(scause as u8),
         };

@@ -5,7 +5,10 @@
 
 use crate::{
     control::{ControlStream, Server},
-    hart::{self, Hart},
+    hart::{
+        self, Hart, HartTools,
+        stretch::{self, Place},
+    },
     io::{disks, network},
     machine::{agenda, capabilities, cell, clock, config, description, devices, heap_reserve, memory},
     services::{alarms, balance, joining, locality, merging, reclaim, registry, reports},
@@ -71,29 +74,66 @@ pub fn device_interrupt(hart: &Hart, source: InterruptSource) {
     }
 }
 
-/// One bounded step of each duty that is due.
-pub fn step() {
+/// One bounded step of each duty that is due. Between two of them the hart looks whether anybody calls it: if nobody does, its stretch
+/// in the monitor ends there.
+pub fn step(hart: &Hart, tools: &mut HartTools) {
     agenda::poll();
-    if agenda::take_call() {
-        let mut server = SERVER.lock();
-        let server = server.get_or_insert_with(begin);
-        let is_busy = server.step(&mut ControlStream) | disks::step() | network::step() | registry::lock().step();
-        if is_busy {
-            agenda::call_again();
+    let is_called = agenda::take_call();
+    let (mut begin, mut longest) = (csr::time::read(), 0);
+    for (place, duty) in DUTIES {
+        duty(is_called);
+        let end = csr::time::read();
+        let took = end.wrapping_sub(begin);
+        begin = end;
+        if took >= longest {
+            longest = took;
+            tools.stretch.note(place);
+        }
+        if !tools.is_called() {
+            tools.look(&hart.counters.stretches);
+            longest = 0;
         }
     }
-    heap_reserve::step();
-    reclaim::step();
-    alarms::step();
-    merging::step();
-    locality::step();
-    joining::step();
-    reports::step();
+    plan();
+}
+
+/// What the control hart does, and what a long stretch of it is told as. Some of it is done when somebody has called.
+const DUTIES: [(Place, fn(bool)); 8] = [
+    (stretch::CLIENTS, |is_called| if_busy(is_called, serve)),
+    (stretch::DISKS, |is_called| if_busy(is_called, disks::step)),
+    (stretch::NETWORK, |is_called| if_busy(is_called, network::step)),
+    (stretch::MEMORY, |_| {
+        heap_reserve::step();
+        reclaim::step();
+        joining::step();
+    }),
+    (stretch::DUTIES, |_| {
+        alarms::step();
+        reports::step();
+    }),
+    (stretch::MERGING, |_| merging::step()),
+    (stretch::LOOKS, |_| locality::step()),
+    (stretch::BALANCE, |_| spread_vcpus()),
+];
+
+/// Does a step of what was called for, if it was; there may be more to do at once.
+fn if_busy(is_called: bool, step: fn() -> bool) {
+    if is_called && step() {
+        agenda::call_again();
+    }
+}
+
+/// Clients, and lives of VMs.
+fn serve() -> bool {
+    let mut server = SERVER.lock();
+    server.get_or_insert_with(begin).step(&mut ControlStream) | registry::lock().step()
+}
+
+fn spread_vcpus() {
     if is_balancing_due() || is_past(balance::next_look()) {
         balance::step(&registry::lock());
         NEXT_BALANCE.store(csr::time::read() + capabilities().timebase_hz / balance::REBALANCE_HZ, Ordering::Relaxed);
     }
-    plan();
 }
 
 /// All dates anew.

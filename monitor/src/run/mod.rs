@@ -77,7 +77,7 @@ fn attend(hart: &Hart, local: &mut HartLocal) {
     }
     if hart.is_control() {
         local.tools.stretch.note(stretch::DUTIES);
-        duties::step();
+        duties::step(hart, &mut local.tools);
     }
 }
 
