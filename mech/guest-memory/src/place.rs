@@ -34,6 +34,7 @@ pub struct Migration {
     moved: Vec<Gfn>,
     /// So many of them are there.
     done: usize,
+    has_more: bool,
     to: NodeId,
     counts: PlacedCounts,
     stage: Stage,
@@ -54,13 +55,28 @@ pub struct Replication {
     on: NodeId,
     counts: PlacedCounts,
     patience: u32,
+    has_more: bool,
+}
+
+impl Migration {
+    /// Can it go on at once? If not, it waits for other harts.
+    #[must_use]
+    pub const fn has_more(&self) -> bool {
+        self.has_more
+    }
 }
 
 impl Replication {
     /// Of these pages, on `on`.
     #[must_use]
     pub fn new(gfns: Vec<Gfn>, on: NodeId) -> Self {
-        Self { gfns, on, counts: PlacedCounts::default(), patience: PATIENCE }
+        Self { gfns, on, counts: PlacedCounts::default(), patience: PATIENCE, has_more: false }
+    }
+
+    /// Can it go on at once? If not, it waits for other harts.
+    #[must_use]
+    pub const fn has_more(&self) -> bool {
+        self.has_more
     }
 }
 
@@ -144,12 +160,12 @@ impl<M: Machine> GuestRam<M> {
         inner.last_watched = token.generation();
         drop(inner);
         let watched = self.call_out_of(token);
-        Migration { moved, done: 0, to, counts, stage: Stage::Watched(watched) }
+        Migration { moved, done: 0, has_more: false, to, counts, stage: Stage::Watched(watched) }
     }
 
     /// Goes on with it, by a few pages and without waiting for other harts. What came of it once it has ended.
     pub fn step_migration(&self, migration: &mut Migration, tried: impl Fn(Tries) -> Tries) -> Option<PlacedCounts> {
-        let Migration { moved, done, to, counts, stage } = migration;
+        let Migration { moved, done, has_more, to, counts, stage } = migration;
         let only = [*to];
         let way = Way { tables: self.pool(self.nearest(*to)), pages: self.pool(&only), to: *to, tried };
         if let Stage::Watched(watched) = *stage {
@@ -163,10 +179,11 @@ impl<M: Machine> GuestRam<M> {
                 self.migrate_some(gfns, &way, counts, &mut dying);
             }
             *done += some.len();
+            *has_more = !rest.is_empty();
             let token = self.tlb.retire();
             let moved_by = token.generation();
             let pending = PendingShootdown::new(token, dying);
-            if !rest.is_empty() {
+            if *has_more {
                 // Whoever has passed the shootdown of the last pages has passed those of the others.
                 self.hold_back(pending);
                 return None;
@@ -210,7 +227,7 @@ impl<M: Machine> GuestRam<M> {
         replication: &mut Replication,
         tried: impl Fn(Tries) -> Tries,
     ) -> Option<PlacedCounts> {
-        let Replication { gfns, on, counts, patience } = replication;
+        let Replication { gfns, on, counts, patience, has_more } = replication;
         let only = [*on];
         let way = Way { tables: self.pool(self.nearest(*on)), pages: self.pool(&only), to: *on, tried };
         if !has_reserve(self.frames(), *on) {
@@ -221,7 +238,8 @@ impl<M: Machine> GuestRam<M> {
             if gfns.is_empty() {
                 break;
             }
-            if chunk * CHUNK >= AT_ONCE {
+            *has_more = chunk * CHUNK >= AT_ONCE;
+            if *has_more {
                 return None;
             }
             let some: ArrayVec<Gfn, CHUNK> = gfns.iter().rev().take(CHUNK).copied().collect();

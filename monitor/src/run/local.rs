@@ -90,12 +90,21 @@ impl HartLocal {
     }
 
     /// Goes on with the jobs, each as far as it comes.
-    pub(super) fn step_jobs(&mut self) {
-        let unfinished = |job: Job| job.step();
+    pub(super) fn step_jobs(&mut self, hart: &Hart) {
+        let tools = &mut self.tools;
         if !self.jobs.is_empty() {
-            self.tools.stretch.note(stretch::PLACEMENT);
+            tools.stretch.note(stretch::PLACEMENT);
         }
-        self.jobs = core::mem::take(&mut self.jobs).into_iter().filter_map(unfinished).collect();
+        let mut may_go_on = || {
+            let is_called = tools.is_called();
+            if !is_called {
+                tools.look(&hart.counters.stretches);
+                tools.stretch.note(stretch::PLACEMENT);
+            }
+            !is_called
+        };
+        let jobs = core::mem::take(&mut self.jobs).into_iter();
+        self.jobs = jobs.filter_map(|job| job.step(&mut may_go_on)).collect();
     }
 
     /// Gives a vCPU to hart `to`, with what is owed to it in the interrupt file: as soon as nobody stores into that.

@@ -84,7 +84,7 @@ fn attend(hart: &Hart, local: &mut HartLocal) {
 /// Goes on with what waits for other harts: jobs, and vCPUs that leave.
 #[cold]
 fn go_on(hart: &Hart, local: &mut HartLocal) {
-    local.step_jobs();
+    local.step_jobs(hart);
     local.let_go(hart);
 }
 

@@ -96,11 +96,16 @@ impl Job {
         Self { vm: vm.clone(), work, node, tick, steps: 0, _lane: lane }
     }
 
-    /// Does one step of it, without waiting for other harts. What is left of it is to be done later.
+    /// Does it, in short steps and without waiting for other harts, as long as `may_go_on` says so between two of them. What is left of it
+    /// is to be done later.
     #[must_use = "what is left has to be done"]
-    pub fn step(mut self) -> Option<Self> {
-        if !self.vm.is_ending() && self.perform() == Progress::Waits {
-            return Some(self);
+    pub fn step(mut self, mut may_go_on: impl FnMut() -> bool) -> Option<Self> {
+        while !self.vm.is_ending() {
+            match self.perform() {
+                Progress::Done => break,
+                Progress::More if may_go_on() => {}
+                Progress::More | Progress::Waits => return Some(self),
+            }
         }
         self.vm.vcpu_released();
         None
@@ -117,13 +122,13 @@ impl Job {
             Work::Migrate(_) => Progress::Done,
             Work::Moving(migration) => {
                 let Some(counts) = memory.step_migration(migration, one_more(tick, &THRESHOLDS)) else {
-                    return Progress::Waits;
+                    return Progress::unfinished(migration.has_more());
                 };
                 tell(vm, counts, PlacementAction::Migrated, node, PlacementReason::OneUser)
             }
             Work::Replicate(replication) => {
                 let Some(counts) = memory.step_replication(replication, one_more(tick, &THRESHOLDS)) else {
-                    return Progress::Waits;
+                    return Progress::unfinished(replication.has_more());
                 };
                 tell(vm, counts, PlacementAction::Replicated, node, PlacementReason::Readers)
             }
@@ -131,7 +136,7 @@ impl Job {
                 let some: Vec<Gfn> = gfns.drain(..gfns.len().min(STEP)).collect();
                 let counts = memory.spread_pages(&some, node);
                 let done = tell(vm, counts, PlacementAction::Replicated, node, PlacementReason::Readers);
-                if gfns.is_empty() { done } else { Progress::Waits }
+                if gfns.is_empty() { done } else { Progress::More }
             }
             Work::BeginBlock(gfn) => match memory.begin_block_move(*gfn, node, one_more(tick, &THRESHOLDS)) {
                 Ok(()) => {
@@ -155,8 +160,16 @@ impl Job {
 enum Progress {
     /// The job is done.
     Done,
-    /// It goes on after a moment, perhaps only when other harts have left what it changed.
+    /// It can go on at once.
+    More,
+    /// It goes on when other harts have left what it changed.
     Waits,
+}
+
+impl Progress {
+    const fn unfinished(has_more: bool) -> Self {
+        if has_more { Self::More } else { Self::Waits }
+    }
 }
 
 impl core::fmt::Debug for Job {
@@ -167,7 +180,7 @@ impl core::fmt::Debug for Job {
 
 fn copy_block(vm: &Vm, node: NodeId, tick: u16, steps: usize) -> Progress {
     match vm.memory().step_block_copy(node, STEP as u64, one_more(tick, &THRESHOLDS)) {
-        CopyStep::More if steps < COPY_STEPS => return Progress::Waits,
+        CopyStep::More if steps < COPY_STEPS => return Progress::More,
         CopyStep::More | CopyStep::Nothing => {}
         CopyStep::Done(copies) => {
             for (node, pages) in copies.into_iter().filter(|(_, pages)| *pages > 0) {
@@ -182,7 +195,7 @@ fn copy_block(vm: &Vm, node: NodeId, tick: u16, steps: usize) -> Progress {
 /// What else there is to do of it is done with the next jobs.
 fn step_block(vm: &Vm, node: NodeId, steps: usize) -> Progress {
     match vm.memory().step_block_move(node, STEP as u64) {
-        MoveStep::More if steps < STEPS => Progress::Waits,
+        MoveStep::More if steps < STEPS => Progress::More,
         MoveStep::More | MoveStep::Nothing => Progress::Done,
         MoveStep::Waits => Progress::Waits,
     }
