@@ -58,6 +58,7 @@ pub mod testing;
 #[cfg(test)]
 mod tests;
 
+pub use backmap::MOST_REFERENCES;
 pub use census::{Census, NodeCounts, VmPages};
 pub use dying::{DyingList, FreeableList, PendingShootdown};
 pub use entry::{MemMapEntry, PageInfo, PageOwner, PageState, PageUse};

@@ -320,6 +320,21 @@ fn back_maps_need_memory_of_their_node() {
     assert_counts_agree(&frames);
 }
 
+/// Guests choose how often a page is mapped, and whoever lets go of it looks at all who do.
+#[test]
+fn a_page_has_a_bounded_number_of_owners() {
+    let (memory, frames) = small_machine(&[2]);
+    let page = frames.alloc(NodeId(0), 0, PageUse::Shared).unwrap().settle();
+    let most = u64::from(crate::MOST_REFERENCES) - 1;
+    (0..most).for_each(|n| assert!(frames.attach_shared(&memory, page, owner(n)).is_ok()));
+    assert_eq!(frames.attach_shared(&memory, page, owner(most)), Err(FrameError::TooManyReferences(page)));
+    let mut dying = DyingList::new();
+    frames.drop_mapping(&mut dying, page, 0, owner(7)).unwrap();
+    assert_eq!(free_list(&frames, &memory, dying), 0);
+    assert!(frames.attach_shared(&memory, page, owner(most)).is_ok());
+    assert_counts_agree(&frames);
+}
+
 #[test]
 fn long_lists_are_freed_in_steps() {
     let (memory, frames) = small_machine(&[2]);

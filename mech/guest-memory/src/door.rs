@@ -13,6 +13,9 @@ const LONGEST_PIECE: u64 = 64 << 10;
 /// makes it happen more than once.
 const MOST_BREAKS: u32 = 64;
 
+/// Times that the machine is asked for a page: others may take what it gives back.
+const MOST_RELIEFS: u32 = 8;
+
 /// Seconds after which a hart that was called and does not leave the guest is taken for dead.
 const PATIENCE_S: u64 = 2;
 
@@ -58,7 +61,7 @@ impl<M: Machine> GuestRam<M> {
         access: Access,
         mut each: impl FnMut(MachineAddr, u64, u64),
     ) -> Result<(), MemoryFault> {
-        let (mut done, mut breaks, mut may_be_more) = (0, 0, true);
+        let (mut done, mut breaks, mut reliefs) = (0, 0, 0);
         while done < len {
             let at = addr.checked_add(done).ok_or(MemoryFault { addr })?;
             let mut inner = self.inner.lock();
@@ -74,9 +77,10 @@ impl<M: Machine> GuestRam<M> {
                         }
                         continue;
                     }
-                    Found::NoMemory if may_be_more => {
+                    Found::NoMemory if reliefs < MOST_RELIEFS => {
                         drop(inner);
-                        may_be_more = self.machine.relieve(self);
+                        // After the last page that others give up there is one more try.
+                        reliefs = if self.machine.relieve(self) { reliefs + 1 } else { MOST_RELIEFS };
                         continue;
                     }
                     Found::NoMemory | Found::Nothing => return Err(MemoryFault { addr: at }),

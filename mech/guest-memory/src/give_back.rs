@@ -9,7 +9,7 @@ use frames::{DyingList, PendingShootdown};
 /// Pages that a guest gives back before an event tells: 16 MiB.
 const PAGES_PER_EVENT: u64 = 4096;
 /// Guest pages that one teardown step gives back: bounded work.
-const TEARDOWN_BLOCKS: u64 = 4 * addr::PAGES_PER_LARGE;
+const TEARDOWN_BLOCKS: u64 = addr::PAGES_PER_LARGE;
 
 impl<M: Machine> GuestRam<M> {
     /// The guest does not need `[start, start + len)` any more: its machine pages are free as soon as no TLB knows them.
@@ -81,8 +81,8 @@ impl<M: Machine> GuestRam<M> {
         if !more {
             self.tell_returned(0, 0);
         }
-        self.defer(PendingShootdown::new(self.tlb.retire(), dying));
-        // Nobody is inside any more: what waited can be freed.
+        // Nobody is inside any more: what waited can be freed, a part of it in each step.
+        self.hold_back(PendingShootdown::new(self.tlb.retire(), dying));
         self.free_deferred() || more
     }
 }

@@ -35,7 +35,9 @@ impl HartTools {
     /// Has something come that ends a stay in a guest?
     #[must_use]
     pub fn is_called(&self) -> bool {
-        csr::sip::read() & (interrupt::SSI | interrupt::STI | interrupt::SEI) != 0
+        // A timer that has fired stays pending until it is set again.
+        let timer = if self.timer_armed == 0 { 0 } else { interrupt::STI };
+        csr::sip::read() & (interrupt::SSI | interrupt::SEI | timer) != 0
             || csr::hgeip::read() & self.files_watched != 0
     }
 

@@ -54,7 +54,7 @@ pub fn ask(asking: Option<&dyn Asking>, locked: Locked) -> Relief {
 }
 
 /// The same for who cannot try again later, a device: waits for harts that were called away from guests. `false` if nothing
-/// is left.
+/// is left, or they do not come: one of them may be dead.
 #[must_use]
 pub fn ask_now(asking: &dyn Asking) -> bool {
     let begin = csr::time::read();
@@ -66,7 +66,7 @@ pub fn ask_now(asking: &dyn Asking) -> bool {
         }
         // Harts leave guests as soon as they take an interrupt.
         if csr::time::read().wrapping_sub(begin) > capabilities().timebase_hz * PATIENCE_MS / 1000 {
-            return true;
+            return false;
         }
         core::hint::spin_loop();
     }

@@ -266,6 +266,7 @@ fn idle(hart: &Hart, local: &mut HartLocal, waiting: Waiting) {
         local.tools.arm(waiting.deadline.min(duties::next_tick(hart, false)).min(pull_at));
         if !hart.has_work() {
             fence::wait_for_interrupt();
+            local.tools.timer_fired();
         }
         local.tools.stretch.begin(csr::time::read());
         local.tools.stretch.note(stretch::WAKEUP);

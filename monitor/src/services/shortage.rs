@@ -15,13 +15,14 @@ use crate::{
     },
     vm::Vm,
 };
-use addr::Mfn;
 use alloc::{
     sync::{Arc, Weak},
     vec::Vec,
 };
+use arrayvec::ArrayVec;
 use control::EventKind;
-use frames::{PageOwner, RetiredCopies};
+use frames::{MOST_REFERENCES, RetiredCopies};
+use placement::NODES;
 use spin::Mutex;
 use tlb::TlbGeneration;
 
@@ -29,8 +30,8 @@ use tlb::TlbGeneration;
 const CACHED: u64 = 128;
 /// Pages with copies that go together: all VMs that may see them are interrupted for it.
 const COPIED: usize = 512;
-/// Times that the owners of a page are counted anew, because there were more of them than there was room for.
-const COUNTS: usize = 4;
+/// Pages with copies whose owners are told at once: each may have [`MOST_REFERENCES`].
+const TOLD: usize = 4;
 
 /// Copies of shared pages that nobody is led to any more.
 struct Retired {
@@ -63,10 +64,11 @@ fn relieve(asking: Option<&dyn Asking>, locked: Locked) -> Relief {
     if disks::shrink(CACHED, locked) {
         return Relief::Freed;
     }
-    let registry = match locked {
-        Locked::Nothing => Some(registry::lock()),
-        Locked::Something => registry::try_lock(),
-    };
+    // Whoever holds it may be at something long: the caller tries again then, if it can.
+    let registry = registry::try_lock();
+    if registry.is_none() && locked == Locked::Nothing {
+        return Relief::Coming;
+    }
     let mut retired = TURN.lock();
     let own = asking.map_or(0, |ram| ram.give_up_copies(COPIED));
     let pages = match &registry {
@@ -116,14 +118,20 @@ fn free_retired(registry: &Registry, retired: &mut Option<Retired>) -> u64 {
 }
 
 impl Retired {
-    /// Whoever was led to a copy forgets it. `false` if that is not done for all pages: a later call goes on.
+    /// Whoever was led to a copy of the next few pages forgets it. `false` if that is not done for all: a later call goes on.
     fn tell_owners(&mut self, registry: &Registry) -> bool {
+        let Some(mut owners) = with_room(MOST_REFERENCES as usize) else { return false };
+        let Some(mut seen) = with_room::<&Arc<Vm>>(registry.records().count()) else { return false };
+        if self.seen.try_reserve(registry.records().count()).is_err() {
+            return false;
+        }
         let mut told = 0;
-        let mut seen: Vec<&Arc<Vm>> = Vec::new();
-        for (page, nodes) in self.copies.pages().skip(self.told) {
-            let nodes: Vec<_> = nodes.collect();
-            let Some(owners) = owners_of(page) else { break };
-            for owner in owners {
+        for (page, nodes) in self.copies.pages().skip(self.told).take(TOLD) {
+            owners.clear();
+            // There are no more: with the node's lock held nothing may grow.
+            frames().for_some_owners(&DirectMemory, page, MOST_REFERENCES as usize, |owner| owners.push(owner));
+            let nodes: ArrayVec<_, NODES> = nodes.collect();
+            for owner in &owners {
                 let mut vms = registry.records().filter_map(|record| record.life.as_ref());
                 if let Some(vm) = vms.find(|vm| vm.id == owner.vm) {
                     vm.memory().forget_spread(owner.gfn, page, &nodes);
@@ -135,8 +143,14 @@ impl Retired {
             told += 1;
         }
         self.told += told;
-        let generation = |vm: &Arc<Vm>| (Arc::downgrade(vm), vm.memory().forgotten());
-        self.seen.extend(seen.into_iter().map(generation));
+        for vm in seen {
+            let generation = vm.memory().forgotten();
+            let life = Arc::downgrade(vm);
+            match self.seen.iter_mut().find(|(other, _)| other.ptr_eq(&life)) {
+                Some((_, since)) => *since = generation,
+                None => self.seen.push((life, generation)),
+            }
+        }
         self.copies.pages().len() == self.told
     }
 
@@ -150,24 +164,9 @@ impl Retired {
     }
 }
 
-/// The guest pages that map `page`, all of them. `None` if the monitor's heap has no room for the list, or guests add to it faster than
-/// it is made.
-fn owners_of(page: Mfn) -> Option<Vec<PageOwner>> {
-    let mut owners = Vec::new();
-    for _ in 0..COUNTS {
-        let (mut found, room) = (0, owners.capacity());
-        // With the node's lock held: nothing may grow.
-        frames().for_some_owners(&DirectMemory, page, usize::MAX, |owner| {
-            found += 1;
-            if found <= room {
-                owners.push(owner);
-            }
-        });
-        if found <= room {
-            return Some(owners);
-        }
-        owners.clear();
-        owners.try_reserve_exact(found + found / 4).ok()?;
-    }
-    None
+/// A list with this much room, if the monitor's heap has it.
+fn with_room<T>(room: usize) -> Option<Vec<T>> {
+    let mut list = Vec::new();
+    list.try_reserve_exact(room).ok()?;
+    Some(list)
 }

@@ -45,9 +45,11 @@ impl Environment {
 
     fn set(&mut self, feature: Feature, value: u64, flags: u64) -> Result<(), Error> {
         self.features.set(feature, value, flags)?;
-        self.unload();
-        self.registers = self.features.environment();
-        self.load();
+        let before = core::mem::replace(&mut self.registers, self.features.environment());
+        let now = self.registers;
+        // Only what changes: a guest's SDT is gone once its double traps are off for a moment.
+        registers::clear_environment(before.henvcfg & !now.henvcfg, before.not_delegated & !now.not_delegated);
+        registers::set_environment(now.henvcfg & !before.henvcfg, now.not_delegated & !before.not_delegated);
         Ok(())
     }
 }
