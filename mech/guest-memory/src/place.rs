@@ -35,6 +35,8 @@ pub struct Migration {
     /// So many of them are there.
     done: usize,
     has_more: bool,
+    /// What they were before.
+    dying: DyingList,
     to: NodeId,
     counts: PlacedCounts,
     stage: Stage,
@@ -160,36 +162,40 @@ impl<M: Machine> GuestRam<M> {
         inner.last_watched = token.generation();
         drop(inner);
         let watched = self.call_out_of(token);
-        Migration { moved, done: 0, has_more: false, to, counts, stage: Stage::Watched(watched) }
+        Migration {
+            moved,
+            done: 0,
+            has_more: false,
+            dying: DyingList::new(),
+            to,
+            counts,
+            stage: Stage::Watched(watched),
+        }
     }
 
     /// Goes on with it, by a few pages and without waiting for other harts. What came of it once it has ended.
     pub fn step_migration(&self, migration: &mut Migration, tried: impl Fn(Tries) -> Tries) -> Option<PlacedCounts> {
-        let Migration { moved, done, has_more, to, counts, stage } = migration;
+        let Migration { moved, done, has_more, dying, to, counts, stage } = migration;
         let only = [*to];
         let way = Way { tables: self.pool(self.nearest(*to)), pages: self.pool(&only), to: *to, tried };
         if let Stage::Watched(watched) = *stage {
             if !self.tlb.all_passed(watched) {
                 return None;
             }
-            let mut dying = DyingList::new();
             let (_, rest) = moved.split_at(*done);
             let (some, rest) = rest.split_at(rest.len().min(AT_ONCE));
             for gfns in some.chunks(CHUNK) {
-                self.migrate_some(gfns, &way, counts, &mut dying);
+                self.migrate_some(gfns, &way, counts, dying);
             }
             *done += some.len();
             *has_more = !rest.is_empty();
-            let token = self.tlb.retire();
-            let moved_by = token.generation();
-            let pending = PendingShootdown::new(token, dying);
             if *has_more {
-                // Whoever has passed the shootdown of the last pages has passed those of the others.
-                self.hold_back(pending);
                 return None;
             }
-            *stage = Stage::Moved(moved_by);
-            self.defer(pending);
+            // Whoever has passed this one has passed those of all parts.
+            let token = self.tlb.retire();
+            *stage = Stage::Moved(token.generation());
+            self.defer(PendingShootdown::new(token, core::mem::take(dying)));
         }
         if let Stage::Moved(replaced) = *stage
             && !self.tlb.all_passed(replaced)
@@ -205,6 +211,11 @@ impl<M: Machine> GuestRam<M> {
         drop(inner);
         self.placing.migrated.fetch_add(counts.placed, Relaxed);
         Some(*counts)
+    }
+
+    /// The VM ends before it is done.
+    pub fn abandon_migration(&self, migration: &mut Migration) {
+        self.hold_back(PendingShootdown::new(self.tlb.retire(), core::mem::take(&mut migration.dying)));
     }
 
     /// A part of it, with the lock held: nobody may write these pages before a shootdown.

@@ -107,6 +107,9 @@ impl Job {
                 Progress::More | Progress::Waits => return Some(self),
             }
         }
+        if let Work::Moving(migration) = &mut self.work {
+            self.vm.memory().abandon_migration(migration);
+        }
         self.vm.vcpu_released();
         None
     }
