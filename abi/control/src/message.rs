@@ -86,8 +86,9 @@ pub enum Request {
     /// [`ControlError::InvalidSpec`], the `NoSuch...` ones, [`ControlError::DiskBusy`],
     /// [`ControlError::OutOfMemory`], [`ControlError::Unsupported`].
     CreateVm(VmSpec),
-    /// Starts a stopped VM from its boot image. Answer: [`Reply::Done`]. Errors: [`ControlError::BadState`],
-    /// [`ControlError::OutOfMemory`].
+    /// Starts a stopped VM from its boot image; answered when that is in its memory and the vCPUs have harts. Answer:
+    /// [`Reply::Done`]. Errors: [`ControlError::BadState`], also if it was stopped before; [`ControlError::OutOfMemory`];
+    /// [`ControlError::ShuttingDown`].
     StartVm {
         /// The VM.
         vm: Name,

@@ -42,7 +42,7 @@ pub struct VmSummary {
 pub enum VmState {
     /// No vCPU runs and none of its memory is held, but for the modified blocks of its disks.
     Stopped,
-    /// Its vCPUs run or wait for interrupts.
+    /// Its vCPUs run or wait for interrupts; or they are about to, when what it boots from is in its memory.
     Running,
     /// Its vCPUs stand still; memory and devices are kept.
     Paused,

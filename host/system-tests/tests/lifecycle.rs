@@ -1,11 +1,11 @@
 //! VMs that come and go while the machine runs, and their memory.
 
 use control::{
-    ControlError, Event, EventKind, Followed, MonitorMemoryKind, Pages, StopReason, StreamData, VcpuState, VmSpec,
-    VmState,
+    Boot, ControlError, Event, EventKind, Followed, MonitorMemoryKind, Pages, StopReason, StreamData, VcpuState,
+    VmSpec, VmState, VmSummary,
 };
-use lab::rig::{Rig, Running, WATCHDOG};
-use machine::{ClientError, Stream};
+use lab::rig::{Rig, Running, WATCHDOG, label};
+use machine::{ClientError, Stream, wait_for_vm};
 use system_tests::{assert_all_returned, checksum, ok, probe};
 
 fn machine(name: &str) -> Running {
@@ -53,6 +53,59 @@ fn a_vm_is_made_started_paused_resumed_killed_and_forgotten() {
     ok(client.destroy_vm(name));
     assert!(matches!(refusal(client.vm_stats(name)), ControlError::UnknownVm { .. }));
     assert_all_returned(&machine, before);
+}
+
+/// A VM with much to load is stopped meanwhile: whoever started it hears that, all of its memory comes back, and it starts again.
+#[test]
+fn a_vm_that_is_stopped_while_it_loads_gives_everything_back() {
+    const BALLAST: &str = "ballast";
+    const BYTES: u64 = 192 << 20;
+    /// It may be loaded before it can be stopped: then it is stopped as it runs, and started once more.
+    const ATTEMPTS: usize = 20;
+    let file = std::path::Path::new(env!("CARGO_TARGET_TMPDIR")).join(BALLAST);
+    ok(std::fs::File::create(&file).and_then(|file| file.set_len(BYTES)));
+    let rig = ok(ok(Rig::new("loading", 2, 1024)).with_probe());
+    let machine = ok(ok(rig.module(BALLAST, file)).boot());
+    let client = machine.client();
+    let before = ok(machine.free_bytes());
+    let mut spec = probe("vm", 2, "figure=spin n=1000000000");
+    spec.memory_mib = 256;
+    if let Boot::Kernel { initrd, .. } = &mut spec.boot {
+        *initrd = Some(ok(label(BALLAST)));
+    }
+    let name = &spec.name;
+    ok(client.create_vm(spec.clone()));
+    let stop_early = |_| {
+        let started = std::thread::scope(|scope| {
+            let start = scope.spawn(|| client.start_vm(name));
+            let begun = |vm: &VmSummary| vm.resident.iter().any(|node| node.guest_pages() > 0);
+            ok(wait_for_vm(client, name, WATCHDOG, begun));
+            assert!(matches!(refusal(client.start_vm(name)), ControlError::BadState { .. }));
+            assert!(matches!(refusal(client.destroy_vm(name)), ControlError::BadState { .. }));
+            ok(client.kill_vm(name));
+            start.join()
+        });
+        let vm = ok(client.vm(name));
+        assert_eq!((vm.state, vm.reason, vm.uptime_ticks), (VmState::Stopped, Some(StopReason::Killed), 0));
+        assert_all_returned(&machine, before);
+        match started {
+            Ok(Err(ClientError::Refused(ControlError::BadState { state: VmState::Stopped, .. }))) => true,
+            Ok(Ok(())) => false,
+            other => panic!("the start was answered {other:?}"),
+        }
+    };
+    assert!((0..ATTEMPTS).any(stop_early), "it was loaded before it could be stopped, each time");
+    ok(client.start_vm(name));
+    ok(machine.wait_text(name, "SPINNING"));
+    ok(client.kill_vm(name));
+    assert_all_returned(&machine, before);
+    // A machine that goes off does not wait for it.
+    std::thread::scope(|scope| {
+        let start = scope.spawn(|| client.start_vm(name));
+        ok(wait_for_vm(client, name, WATCHDOG, |vm| vm.state != VmState::Stopped));
+        ok(client.shutdown());
+        start.join()
+    });
 }
 
 #[test]

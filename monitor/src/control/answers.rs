@@ -14,7 +14,7 @@ use alloc::vec::Vec;
 use control::{
     ControlError, DeviceInfo, DeviceKind, EventBatch, ExitCounts, ExitTrace, FirmwareInfo, Followed, HartInfo,
     HartStats, InterruptArchitecture, MachineInfo, MachineStats, MonitorInfo, MonitorMemory, MonitorMemoryKind, Name,
-    NodeInfo, NodeStats, Reply, VmState, VmStats, VmSummary,
+    NodeInfo, NodeStats, Reply, VmStats, VmSummary,
 };
 use core::sync::atomic::Ordering;
 use frames::PageState;
@@ -118,7 +118,7 @@ fn summary(record: &Record, now: u64) -> VmSummary {
         vcpus: record.spec.vcpus,
         memory_mib: record.spec.memory_mib,
         resident: record.life.as_ref().map(|life| life.resident()).unwrap_or_default(),
-        uptime_ticks: if record.state == VmState::Stopped { 0 } else { now.saturating_sub(record.started_at) },
+        uptime_ticks: record.uptime(now),
         resets: record.resets,
     }
 }

@@ -1,7 +1,7 @@
 //! The control port: one client (the supervisor or a management guest), served by the control hart in bounded steps.
 //!
 //! [`Server`] owns the conversation: it takes frames apart, answers requests, and keeps the streams going. It never
-//! blocks: what takes time (a VM that loses its memory) is answered later. What it says is bounded: no more is
+//! blocks: what takes time (a VM that is loaded, or loses its memory) is answered later. What it says is bounded: no more is
 //! produced while [`OUT_LIMIT`] bytes wait for the port.
 
 mod answers;
@@ -12,7 +12,10 @@ pub use port::{ControlStream, Port};
 
 use crate::{
     io,
-    services::{modules, registry},
+    services::{
+        modules,
+        registry::{self, Registry},
+    },
     vm::console,
 };
 use alloc::{collections::VecDeque, vec::Vec};
@@ -32,7 +35,27 @@ const CHUNK: usize = 4 << 10;
 struct Waiting {
     id: u32,
     vm: Name,
-    until: VmState,
+    until: Until,
+}
+
+#[derive(Clone, Copy, Debug)]
+enum Until {
+    /// It has reached this state.
+    State(VmState),
+    /// It has been launched, or will not be.
+    Launched,
+}
+
+impl Waiting {
+    /// The answer, if there is one now.
+    fn outcome(&self, registry: &mut Registry) -> Option<Result<(), ControlError>> {
+        match (self.until, registry.find(&self.vm)) {
+            (Until::State(state), Ok(record)) => record.has_reached(state).then_some(Ok(())),
+            (Until::State(_), Err(_)) => Some(Ok(())),
+            (Until::Launched, Ok(record)) => record.start_outcome(),
+            (Until::Launched, Err(why)) => Some(Err(why)),
+        }
+    }
 }
 
 /// The conversation with the client.
@@ -52,6 +75,8 @@ pub struct Server {
 impl Server {
     /// One bounded step: take requests, move streams on, give bytes to the port. `true` if there is more to do at once.
     pub fn step(&mut self, port: &mut dyn Port) -> bool {
+        // Those of earlier steps first: a request may begin another life of the VM that they wait for.
+        self.answer_waiting();
         let mut is_busy = self.receive(port);
         self.answer_waiting();
         self.answer_stores();
@@ -64,7 +89,7 @@ impl Server {
             produced.into_iter().for_each(|message| self.send(&message));
         }
         self.transmit(port);
-        if self.shutdown.is_some() && registry::lock().is_quiet() && io::disks::stores::settle() {
+        if self.shutdown.is_some() && stop_all() && io::disks::stores::settle() {
             self.finish_shutdown(port);
         }
         is_busy
@@ -148,7 +173,8 @@ impl Server {
             }
             Request::StartVm { vm } => {
                 registry::lock().start(&vm)?;
-                Reply::Done
+                self.waiting.push(Waiting { id, vm, until: Until::Launched });
+                return Ok(None);
             }
             Request::DestroyVm { vm } => {
                 registry::lock().destroy(&vm)?;
@@ -161,7 +187,7 @@ impl Server {
             }
             Request::KillVm { vm } => {
                 registry::lock().find(&vm)?.kill()?;
-                self.waiting.push(Waiting { id, vm, until: VmState::Stopped });
+                self.waiting.push(Waiting { id, vm, until: Until::State(VmState::Stopped) });
                 return Ok(None);
             }
             Request::ResetVm { vm } => {
@@ -190,7 +216,7 @@ impl Server {
                 return Ok(None);
             }
             Request::Shutdown => {
-                registry::lock().stop_all();
+                stop_all();
                 self.shutdown = Some(id);
                 return Ok(None);
             }
@@ -214,7 +240,7 @@ impl Server {
 
     fn pause(&mut self, id: u32, vm: Name) -> Result<Option<Reply>, ControlError> {
         registry::lock().find(&vm)?.pause()?;
-        self.waiting.push(Waiting { id, vm, until: VmState::Paused });
+        self.waiting.push(Waiting { id, vm, until: Until::State(VmState::Paused) });
         Ok(None)
     }
 
@@ -241,18 +267,25 @@ impl Server {
         if self.waiting.is_empty() {
             return;
         }
-        let mut arrived = Vec::new();
+        let is_over = self.shutdown.is_some();
+        let mut answers = Vec::new();
         {
             let mut registry = registry::lock();
             self.waiting.retain(|waiting| {
-                let is_there = registry.find(&waiting.vm).map_or(true, |record| record.has_reached(waiting.until));
-                if is_there {
-                    arrived.push(waiting.id);
-                }
-                !is_there
+                let outcome = waiting.outcome(&mut registry);
+                let is_refused = is_over && matches!(waiting.until, Until::Launched);
+                let outcome = outcome.or_else(|| is_refused.then_some(Err(ControlError::ShuttingDown)));
+                let waits = outcome.is_none();
+                answers.extend(outcome.map(|outcome| (waiting.id, outcome)));
+                waits
             });
         }
-        arrived.into_iter().for_each(|id| self.reply(id, Reply::Done));
+        for (id, outcome) in answers {
+            match outcome {
+                Ok(()) => self.reply(id, Reply::Done),
+                Err(error) => self.error(id, error),
+            }
+        }
     }
 
     fn finish_shutdown(&mut self, port: &mut dyn Port) {
@@ -262,4 +295,11 @@ impl Server {
             crate::machine::power_off();
         }
     }
+}
+
+/// Ends every VM; whether all have ended. One that was about to begin again when it was told first begins, and is told again.
+fn stop_all() -> bool {
+    let registry = registry::lock();
+    registry.stop_all();
+    registry.is_quiet()
 }

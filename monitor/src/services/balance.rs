@@ -13,7 +13,7 @@ use crate::{
     vm::{shared::VcpuShared, topology},
 };
 use ::vcpu::hsm::HartState;
-use addr::{CpuIndex, NodeId, VmId};
+use addr::{CpuIndex, NodeId, VcpuIndex, VmId};
 use alloc::vec::Vec;
 use control::{MigrationReason, VmSpec};
 use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
@@ -69,12 +69,27 @@ impl Facts {
         let now = csr::time::read();
         let mut vcpus = Vec::new();
         for record in registry.records() {
-            let Some(life) = &record.life else { continue };
+            let Some(life) = record.launched() else { continue };
             let weight = u32::from(record.spec.weight);
             let home = life.home();
             vcpus.extend(life.vcpus().iter().map(|vcpu| vcpu_facts(record.id, vcpu, weight, home, now)));
         }
         Self { harts, vcpus }
+    }
+
+    /// With the vCPUs of VMs that are being loaded, as they will be: nobody moves them, but each has its hart.
+    fn and_newcomers(mut self, registry: &registry::Registry) -> Self {
+        let now = csr::time::read();
+        for (record, vm) in registry.records().filter_map(|record| record.newcomer().map(|vm| (record, vm))) {
+            let weight = u32::from(record.spec.weight);
+            self.vcpus.extend(vm.vcpus().iter().map(|vcpu| {
+                let facts = vcpu_facts(record.id, vcpu, weight, None, now);
+                let is_first = vcpu.index == VcpuIndex(0);
+                let activity = if is_first { Activity::Waiting { ticks: 0 } } else { facts.activity };
+                VcpuFacts { activity, ..facts }
+            }));
+        }
+        self
     }
 
     /// Does it want to run, and not where its memory is?
@@ -113,7 +128,7 @@ fn distance(from: NodeId, to: NodeId) -> u8 {
 
 /// Harts for the vCPUs of a new VM.
 pub fn place(registry: &registry::Registry, spec: &VmSpec) -> Vec<CpuIndex> {
-    let facts = Facts::new(registry);
+    let facts = Facts::new(registry).and_newcomers(registry);
     let snapshot = Snapshot { harts: &facts.harts, vcpus: &facts.vcpus, distance: &distance };
     match topology::parts(spec) {
         parts if parts.len() == 1 => place_vm(&snapshot, usize::from(spec.vcpus)),
@@ -133,7 +148,7 @@ pub fn step(registry: &registry::Registry) {
         NEXT_LOOK.fetch_min(now + machine::capabilities().timebase_hz / AWAY_HZ, Ordering::SeqCst);
     }
     for record in registry.records() {
-        let Some(life) = &record.life else { continue };
+        let Some(life) = record.launched() else { continue };
         let entity = |vcpu: &VcpuShared| Entity { vm: record.id, vcpu: vcpu.index };
         life.vcpus().iter().for_each(|vcpu| vcpu.observe_service(entity(vcpu), history_ticks, now));
     }

@@ -1,6 +1,11 @@
-//! Building a VM's life: memory, devices, device tree, boot image; then its vCPUs on their harts.
+//! Building a VM's life: memory, devices, device tree, and a plan of what it boots from; then its vCPUs on their harts.
+//!
+//! Between the two the plan is carried out: see [`Loading`].
 
+mod loading;
 mod program;
+
+pub use loading::{Loading, Step};
 
 use super::{
     mail::{self, Message},
@@ -14,7 +19,7 @@ use crate::{
         Parts, Vm,
         console::Console,
         file,
-        memory::{self, Access, RAM_START, Touch},
+        memory::{self, RAM_START},
         platform::{self, HostPorts, Platform, Slot},
         shared::{SharedVcpu, VcpuShared},
         topology::Topology,
@@ -31,8 +36,8 @@ use alloc::{
     sync::{Arc, Weak},
     vec::Vec,
 };
-use control::{Boot, ControlError, Interrupts, Pages, TREE_ROOM, VmSpec};
-use device::GuestMemory as _;
+use control::{Boot, ControlError, Interrupts, TREE_ROOM, VmSpec};
+use loading::{Home, Plan};
 use merging::Image;
 use modules::Content;
 use spin::Mutex;
@@ -40,8 +45,6 @@ use virtio::rng::EntropySource as _;
 
 /// Where an initrd goes: far enough behind the largest kernel's bss, as boot loaders do.
 const INITRD_ALIGN: u64 = 2 << 20;
-/// Bytes of a large page.
-const LARGE: u64 = 2 << 20;
 
 /// Does everything that the description names exist?
 ///
@@ -74,7 +77,7 @@ pub fn image(spec: &VmSpec) -> Option<Image> {
     Some(Image { origin: content.origin(), first, pages: content.len() / BASE_PAGE })
 }
 
-/// Builds a VM that is ready to run on these harts, with no vCPU started.
+/// Builds a VM for these harts, with nothing in its memory, and what is to be loaded before it is launched.
 ///
 /// # Errors
 /// What the machine lacks.
@@ -83,7 +86,7 @@ pub fn build(
     spec: Arc<VmSpec>,
     console: Arc<Mutex<Console>>,
     harts: &[CpuIndex],
-) -> Result<Arc<Vm>, ControlError> {
+) -> Result<(Arc<Vm>, Loading), ControlError> {
     check(&spec)?;
     let topology = Topology::new(&spec, harts);
     let bytes = u64::from(spec.memory_mib) << 20;
@@ -116,12 +119,11 @@ pub fn build(
     if let Some(topology) = &topology {
         vm.vcpus().iter().zip(topology.homes()).for_each(|(vcpu, home)| vcpu.set_home(home));
     }
-    let home = Home { first: node_of(harts), topology: topology.as_ref() };
-    slots_or_error.and_then(|()| load(&vm, &home)).map(|(pc, tree)| {
-        // vCPU 0 starts; the others wait for HSM.
-        let _ = vm.vcpus()[0].claim_start(Entry { pc, opaque: tree });
-        vm
-    })
+    // Who places other VMs meanwhile counts with it.
+    vm.vcpus().iter().zip(harts).for_each(|(vcpu, cpu)| vcpu.set_cpu(*cpu));
+    slots_or_error?;
+    let loading = plan(&vm, Home { first: node_of(harts), topology })?;
+    Ok((vm, loading))
 }
 
 const fn no_memory(needed: u64) -> ControlError {
@@ -154,60 +156,36 @@ fn node_of(harts: &[CpuIndex]) -> NodeId {
     first.map_or(NodeId(0), |hart| hart.node)
 }
 
-/// Where a VM is at home.
-struct Home<'a> {
-    first: NodeId,
-    topology: Option<&'a Topology>,
-}
-
-impl Home<'_> {
-    /// What is loaded at `[start, start + len)` comes from the node of those who will use it. It would lie on the node of
-    /// the hart that loads it else, the same for all VMs, their kernels included.
-    fn take(&self, vm: &Vm, start: u64, len: u64) {
-        let step = if vm.spec().pages == Pages::Large { LARGE } else { BASE_PAGE };
-        let mut at = start;
-        while at < start + len && vm.memory().is_ram(GuestPhysAddr::new(at)) {
-            let node = self.topology.map_or(self.first, |topology| topology.node_at(at - RAM_START));
-            // Whoever writes finds out whether there was memory. A block has an end.
-            while vm.memory().touch(GuestPhysAddr::new(at), Access::Write, node) == Touch::GoesOn {}
-            at = (at | (step - 1)) + 1;
-        }
-    }
-}
-
-/// Puts kernel, initrd and device tree into RAM; (entry, device tree address).
-fn load(vm: &Vm, home: &Home<'_>) -> Result<(u64, u64), ControlError> {
+/// Where kernel, initrd and device tree go.
+fn plan(vm: &Vm, home: Home) -> Result<Loading, ControlError> {
     let ram_end = RAM_START + vm.memory().bytes();
-    let (entry, bootargs, initrd) = match &vm.spec().boot {
+    let mut plan = Plan::new(ram_end);
+    let (pc, bootargs, initrd) = match &vm.spec().boot {
         Boot::Kernel { kernel, initrd, cmdline } => {
             let kernel = modules::find(kernel)?;
             let entry = RAM_START + map::KERNEL_OFFSET;
             // Not its room for variables: who clears that touches it first.
-            home.take(vm, entry, kernel.len());
-            write(vm, entry, &kernel)?;
+            plan.add(&kernel, 0, entry, kernel.len())?;
             let kernel_end = entry + memory_footprint(&kernel);
             let initrd = initrd.as_ref().map(modules::find).transpose()?;
-            let range = initrd.map(|initrd| place_initrd(vm, &initrd, kernel_end, ram_end, home)).transpose()?;
+            let range = initrd.map(|initrd| place_initrd(&mut plan, &initrd, kernel_end)).transpose()?;
             (entry, cmdline.as_str(), range)
         }
         Boot::Firmware { module } => {
             let firmware = modules::find(module)?;
             // Where S-mode firmware for this board is linked, as on QEMU.
             let entry = RAM_START + map::KERNEL_OFFSET;
-            home.take(vm, entry, firmware.len());
-            write(vm, entry, &firmware)?;
+            plan.add(&firmware, 0, entry, firmware.len())?;
             (entry, "", None)
         }
         Boot::Program { program, entry, segments, initrd, cmdline } => {
-            (*entry, cmdline.as_str(), program::load(vm, (program, segments), initrd.as_ref(), home)?)
+            (*entry, cmdline.as_str(), program::plan(&mut plan, (program, segments), initrd.as_ref())?)
         }
     };
-    let tree = build_tree(vm, bootargs, initrd, home.topology)?;
+    let tree = build_tree(vm, bootargs, initrd, home.topology.as_ref())?;
     let at = (ram_end - TREE_ROOM) & !(BASE_PAGE - 1);
-    home.take(vm, at, tree.blob().len() as u64);
-    let written = vm.memory().write(GuestPhysAddr::new(at), tree.blob());
-    written.map_err(|_| too_small("no room for the device tree".into()))?;
-    Ok((entry, at))
+    plan.add_tree(tree, at).map_err(|_| too_small("no room for the device tree".into()))?;
+    Ok(Loading::new(plan, home, Entry { pc, opaque: at }))
 }
 
 fn too_small(what: alloc::string::String) -> ControlError {
@@ -223,33 +201,17 @@ fn memory_footprint(kernel: &Content) -> u64 {
     field(0x10).filter(|_| is_image).unwrap_or(0).max(kernel.len())
 }
 
-fn place_initrd(
-    vm: &Vm,
-    initrd: &Content,
-    kernel_end: u64,
-    ram_end: u64,
-    home: &Home<'_>,
-) -> Result<(u64, u64), ControlError> {
+/// Adds an initrd to what is loaded; where it lies.
+fn place_initrd(plan: &mut Plan, initrd: &Content, kernel_end: u64) -> Result<(u64, u64), ControlError> {
     // As high as possible, below the device tree: out of the way of a kernel that unpacks itself.
-    let start = (ram_end - TREE_ROOM).checked_sub(initrd.len()).map(|start| start & !(INITRD_ALIGN - 1));
+    let start = (plan.ram_end() - TREE_ROOM).checked_sub(initrd.len()).map(|start| start & !(INITRD_ALIGN - 1));
     match start.filter(|start| *start >= kernel_end) {
         Some(start) => {
-            home.take(vm, start, initrd.len());
-            write(vm, start, initrd)?;
+            plan.add(initrd, 0, start, initrd.len())?;
             Ok((start, start + initrd.len()))
         }
         None => Err(no_memory(kernel_end - RAM_START + initrd.len() + TREE_ROOM + INITRD_ALIGN)),
     }
-}
-
-fn write(vm: &Vm, start: u64, content: &Content) -> Result<(), ControlError> {
-    let mut at = start;
-    for piece in content.pieces() {
-        let written = vm.memory().write(GuestPhysAddr::new(at), piece);
-        written.map_err(|_| no_memory(start - RAM_START + content.len()))?;
-        at += piece.len() as u64;
-    }
-    Ok(())
 }
 
 fn build_tree(
@@ -323,11 +285,10 @@ fn guest_extensions(has_imsic: bool) -> Vec<&'static str> {
     machine::description().common_extensions().iter().filter(is_lent).map(E::name).collect()
 }
 
-/// Gives the VM's vCPUs to their harts: from here on it lives.
+/// Gives the vCPUs of a VM that is loaded to their harts: from here on it lives.
 pub fn launch(vm: &Arc<Vm>, harts: &[CpuIndex]) {
     vm.set_owned_vcpus(harts.len() as u32);
     for (shared, cpu) in vm.vcpus().iter().zip(harts) {
-        shared.set_cpu(*cpu);
         let hart = &hart::all()[cpu.index()];
         match NodeBox::new(hart.node, Vcpu::new(vm.clone(), shared.clone())) {
             Some(vcpu) => mail::send(hart, Message::Adopt(vcpu)),

@@ -26,7 +26,7 @@ pub fn step() {
     if now < next_look() {
         return;
     }
-    let vms: Vec<Arc<Vm>> = registry::lock().records().filter_map(|record| record.life.clone()).collect();
+    let vms: Vec<Arc<Vm>> = registry::lock().records().filter_map(|record| record.launched().cloned()).collect();
     vms.iter().filter(|vm| vm.is_running()).for_each(|vm| _ = vm.memory().join_next(BLOCKS, now));
     // Where there are no VMs it is not long until there are.
     NEXT_LOOK.store(now + capabilities().timebase_hz / LOOKS_HZ, Relaxed);

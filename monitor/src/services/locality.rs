@@ -88,7 +88,7 @@ impl Guests {
         let mut guests = Self { vms: Vec::new(), facts: Vec::new() };
         for record in registry.records() {
             let switches = switches(record.spec.placement);
-            if let Some(vm) = record.life.as_ref().filter(|vm| vm.is_running() && switches != Switches::NEITHER) {
+            if let Some(vm) = record.launched().filter(|vm| vm.is_running() && switches != Switches::NEITHER) {
                 guests.facts.push(facts_of(vm, switches, lanes));
                 guests.vms.push(vm.clone());
             }

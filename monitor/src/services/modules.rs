@@ -64,6 +64,18 @@ impl Content {
         self.pieces().next().map_or(0, |piece| piece.as_ptr() as u64)
     }
 
+    /// The bytes from `offset` on, as many as lie together; none behind the end.
+    #[must_use]
+    pub fn rest_of_piece(&self, offset: u64) -> &[u8] {
+        let at = offset as usize;
+        let (piece, at) = match self {
+            Self::Bundled(bytes) => (Some(*bytes), at),
+            // All pieces but the last are full.
+            Self::Uploaded(all) => (all.pieces.get(at / PIECE).map(Vec::as_slice), at % PIECE),
+        };
+        piece.and_then(|piece| piece.get(at..)).unwrap_or_default()
+    }
+
     /// The bytes in order, in pieces.
     pub fn pieces(&self) -> impl Iterator<Item = &[u8]> {
         let (bundled, uploaded) = match self {

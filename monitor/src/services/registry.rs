@@ -4,7 +4,8 @@
 //! never held while waiting for another hart.
 
 use super::{
-    balance, build,
+    balance,
+    build::{self, Loading, Step},
     mail::{self, Message},
     merging,
 };
@@ -33,16 +34,18 @@ pub struct Record {
     pub state: VmState,
     /// Why it stopped last.
     pub reason: Option<StopReason>,
-    /// Its present life.
+    /// Its present life. Its vCPUs may have no harts yet: see [`Record::launched`].
     pub life: Option<Arc<Vm>>,
+    /// What its present life boots from, on the way into its memory.
+    loading: Option<Loading>,
     /// Counters and traces of its present life or, when it has stopped, of its last.
     pub vcpus: Vec<SharedVcpu>,
     /// The totals of its last life; the present one tells its own.
     last: Totals,
     /// Its console, across lives.
     pub console: Arc<Mutex<Console>>,
-    /// When the present life began.
-    pub started_at: u64,
+    /// When the present life began; when its vCPUs got their harts, if they have them.
+    started_at: u64,
     /// Resets since the last start from outside.
     pub resets: u32,
     recent_resets: u32,
@@ -139,6 +142,7 @@ impl Registry {
             state: VmState::Stopped,
             reason: None,
             life: None,
+            loading: None,
             vcpus: Vec::new(),
             last: Totals::default(),
             console: Arc::new(Mutex::new(console)),
@@ -152,7 +156,7 @@ impl Registry {
         Ok(id)
     }
 
-    /// Starts a stopped VM.
+    /// Starts a stopped VM. It is loaded in later steps: [`Record::start_outcome`] says what came of it.
     ///
     /// # Errors
     /// It is not stopped, or the machine lacks what it needs.
@@ -194,14 +198,15 @@ impl Registry {
         Ok(())
     }
 
-    /// One bounded step of work: VMs that end lose their vCPUs, then their memory, then stop or start again. `true`
-    /// while there is more to do at once.
+    /// One bounded step of work: VMs that begin are loaded and launched; those that end lose their vCPUs, then their memory,
+    /// then stop or start again. `true` while there is more to do at once.
     pub fn step(&mut self) -> bool {
         let mut is_busy = false;
         for record in &mut self.records {
             is_busy |= record.step();
         }
-        is_busy
+        // One VM is loaded at a time: the step would be as long as there are VMs else.
+        is_busy | self.records.iter_mut().find_map(Record::load).is_some()
     }
 
     /// Ends every VM: the machine shuts down.
@@ -223,6 +228,40 @@ impl Record {
     #[must_use]
     pub fn totals(&self) -> Totals {
         self.life.as_ref().map_or(self.last, |life| Totals::of(life))
+    }
+
+    /// Its present life, if its vCPUs have harts.
+    #[must_use]
+    pub fn launched(&self) -> Option<&Arc<Vm>> {
+        self.life.as_ref().filter(|_| self.loading.is_none())
+    }
+
+    /// Its present life, if its vCPUs have no harts yet.
+    #[must_use]
+    pub fn newcomer(&self) -> Option<&Arc<Vm>> {
+        self.life.as_ref().filter(|_| self.loading.is_some())
+    }
+
+    /// For how long it has been running.
+    #[must_use]
+    pub fn uptime(&self, now: u64) -> u64 {
+        let is_up = self.state != VmState::Stopped && self.loading.is_none();
+        if is_up { now.saturating_sub(self.started_at) } else { 0 }
+    }
+
+    /// What came of the latest start; `None` while that is not certain.
+    #[must_use]
+    pub fn start_outcome(&self) -> Option<Result<(), ControlError>> {
+        match (self.state, &self.reason) {
+            _ if self.loading.is_some() => None,
+            (VmState::Running | VmState::Paused, _) => Some(Ok(())),
+            // Whoever hears that it failed can start it again.
+            (VmState::Stopping, _) => None,
+            (VmState::Stopped, Some(StopReason::OutOfMemory { needed })) => {
+                Some(Err(ControlError::OutOfMemory { needed: *needed, free: 0 }))
+            }
+            (VmState::Stopped, _) => Some(self.need(VmState::Running)),
+        }
     }
 
     /// Is it in the state that a request needs?
@@ -300,19 +339,40 @@ impl Record {
     }
 
     fn begin_life(&mut self, harts: &[CpuIndex]) -> Result<(), ControlError> {
-        let vm = build::build(self.id, self.spec.clone(), self.console.clone(), harts)?;
+        let (vm, loading) = build::build(self.id, self.spec.clone(), self.console.clone(), harts)?;
         self.started_at = csr::time::read();
+        // From here on it can be paused, reset and stopped as if it ran: none of it needs vCPUs on harts.
         self.state = VmState::Running;
         self.reason = None;
         self.harts = harts.to_vec();
         self.vcpus = vm.vcpus().to_vec();
-        self.life = Some(vm.clone());
+        self.life = Some(vm);
+        self.loading = Some(loading);
+        Ok(())
+    }
+
+    /// One bounded step for a VM that is loaded; `None` if it is not. It goes on while the VM is paused.
+    fn load(&mut self) -> Option<()> {
+        let vm = self.newcomer()?.clone();
+        match self.loading.as_mut()?.step(&vm) {
+            Step::More => {}
+            Step::Loaded => self.launch(&vm),
+            Step::NoMemory { needed } => {
+                log::error!("VM {}: no memory for what it boots from", self.spec.name);
+                vm.request_stop(StopReason::OutOfMemory { needed });
+            }
+        }
+        Some(())
+    }
+
+    fn launch(&mut self, vm: &Arc<Vm>) {
+        self.loading = None;
+        self.started_at = csr::time::read();
         crate::trace::record(Some(self.id), EventKind::VmStarted);
         if self.spec.sharing {
-            merging::began(&vm, build::image(&self.spec));
+            merging::began(vm, build::image(&self.spec));
         }
-        build::launch(&vm, harts);
-        Ok(())
+        build::launch(vm, &self.harts);
     }
 
     fn step(&mut self) -> bool {
@@ -320,9 +380,10 @@ impl Record {
         let Some(ending) = vm.ending() else { return false };
         if self.state != VmState::Stopping {
             self.state = VmState::Stopping;
-            merging::ended(self.id);
-            for hart in hart::all() {
-                mail::send(hart, Message::Release(self.id));
+            // Neither merging nor harts know of one that was not launched.
+            if self.loading.take().is_none() {
+                merging::ended(self.id);
+                hart::all().iter().for_each(|hart| mail::send(hart, Message::Release(self.id)));
             }
         }
         if vm.has_owned_vcpus() {
@@ -341,7 +402,8 @@ impl Record {
         // The old life lets go of its disks before the next one asks for them.
         drop(vm);
         self.finish(ending);
-        false
+        // Somebody may wait for its end, or it begins again.
+        true
     }
 
     fn finish(&mut self, ending: Ending) {

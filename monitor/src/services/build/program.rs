@@ -3,14 +3,10 @@
 //! The pieces lie in the guest's memory, below its device tree, and none on another: [`VmSpec::validate`] was asked before. Only
 //! here it shows whether the module has all the bytes. RAM is fresh, so what the file does not fill is zero.
 
-use super::{Home, place_initrd, too_small};
-use crate::{
-    services::modules::{self, Content},
-    vm::Vm,
-};
+use super::{loading::Plan, place_initrd, too_small};
+use crate::services::modules::{self, Content};
 use addr::{BASE_PAGE, GuestPhysAddr};
 use control::{Boot, ControlError, Label, Segment, VmSpec};
-use device::GuestMemory as _;
 use merging::Image;
 
 /// Does the module have the bytes that the pieces take from it?
@@ -36,44 +32,23 @@ pub fn image(content: &Content, segments: &[Segment]) -> Option<Image> {
     })
 }
 
-/// Puts a program's pieces and its initrd into RAM; where the initrd lies.
+/// Adds a program's pieces and its initrd to what is loaded; where the initrd lies.
 ///
 /// # Errors
 /// A module is missing or too short, or there is no room.
-pub fn load(
-    vm: &Vm,
+pub fn plan(
+    plan: &mut Plan,
     (program, segments): (&Label, &[Segment]),
     initrd: Option<&Label>,
-    home: &Home<'_>,
 ) -> Result<Option<(u64, u64)>, ControlError> {
     check(program, segments)?;
     let content = modules::find(program)?;
     for segment in segments {
-        home.take(vm, segment.address, segment.file_bytes);
-        write(vm, segment, &content)?;
+        plan.add(&content, segment.offset, segment.address, segment.file_bytes)?;
     }
     let end = segments.iter().filter_map(Segment::end).max().unwrap_or(control::RAM_START);
     let initrd = initrd.map(modules::find).transpose()?;
-    initrd.map(|initrd| place_initrd(vm, &initrd, end, control::RAM_START + vm.memory().bytes(), home)).transpose()
-}
-
-/// Copies one piece, from those parts of the module that have some of it.
-fn write(vm: &Vm, segment: &Segment, content: &Content) -> Result<(), ControlError> {
-    let (mut skip, mut left, mut at) = (segment.offset, segment.file_bytes, segment.address);
-    for part in content.pieces() {
-        let begin = skip.min(part.len() as u64);
-        skip -= begin;
-        let rest = part.get(begin as usize..).unwrap_or_default();
-        let bytes = rest.get(..left.min(rest.len() as u64) as usize).unwrap_or_default();
-        let written = vm.memory().write(GuestPhysAddr::new(at), bytes);
-        written.map_err(|_| super::no_memory(segment.memory_bytes))?;
-        at += bytes.len() as u64;
-        left -= bytes.len() as u64;
-        if left == 0 {
-            break;
-        }
-    }
-    Ok(())
+    initrd.map(|initrd| place_initrd(plan, &initrd, end)).transpose()
 }
 
 /// The modules that a VM boots from: the first is the program.
