@@ -15,7 +15,8 @@ Examples:
   mirrorball exec debian -- uname -a        run a command in it
   mirrorball COMMAND --help                 more about a command
 
-Exit status: 0 success, 1 failure, 2 wrong usage or description; `exec` passes on the status of its command.";
+Exit status: 0 success, 1 failure, 2 wrong usage or description; `exec` passes on the status of its command, and has \
+124 to 127 of its own.";
 
 pub const OVERVIEW_LONG: &str = "\
 Examples:
@@ -34,7 +35,11 @@ Exit status:
   0  success
   1  failure; one line on standard error says what is wrong and what to do
   2  wrong usage, or a machine or VM file with errors
-  `exec` ends with the status of its command, and with 1 if that could not be run.
+  `exec` ends with the status of its command (128 and its number if a signal ended it), or with one of its own:
+  124  the command still runs after --timeout; it goes on in the VM
+  125  mirrorball itself failed, or was used wrongly
+  126  the command cannot be run
+  127  the VM has no such command
 
 Environment:
   MIRRORBALL_MACHINE      the machine meant, as --machine
@@ -70,7 +75,7 @@ Examples:
 
 pub const TOP: &str = "\
 Keys:
-  1-6, Tab       overview, vCPUs, exits, memory, events, log
+  1-7, Tab       overview, vCPUs, exits, memory, places, events, log
   Up, Down, j, k select a VM, or scroll
   Enter          console of the selected VM (Ctrl-] comes back)
   s, r           sort by the next column, reverse
@@ -134,7 +139,7 @@ pub const EXEC: &str = "\
 The VM needs qemu-guest-agent, on the port org.qemu.guest_agent.0 that every VM has unless its file says otherwise. \
 Output comes as the command prints it. \
 The exit status is the command's own, 128 and its number if a signal ended it. 127: the VM has no such command. 126: it \
-cannot be run. 125: mirrorball could not run it. 124: it still runs after --timeout.
+cannot be run. 125: mirrorball itself failed, or was used wrongly. 124: the command still runs after --timeout; it goes on.
 
 Examples:
   mirrorball exec web -- uname -a

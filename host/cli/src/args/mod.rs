@@ -110,7 +110,7 @@ pub enum Command {
     /// Run one command in all VMs of a machine and compare the results
     #[command(after_help = help::DEMO)]
     Demo(Box<Demo>),
-    /// Measure what the monitor costs, in instructions and exits
+    /// Run an experiment that measures what the monitor costs and gains
     #[command(after_help = help::BENCH)]
     Bench(Bench),
     /// Own an emulated machine; `run` and `demo` start this
@@ -266,7 +266,7 @@ pub struct Exec {
     /// How long the guest agent may take to answer
     #[arg(long, value_name = "TIME", default_value = "20s", value_parser = parse_duration)]
     pub agent_timeout: Duration,
-    /// The command and its arguments; a single word with spaces is given to `sh -c`
+    /// The command and its arguments; a single word with spaces or signs of the shell is given to `/bin/sh -c`
     #[arg(last = true, required = true, value_name = "COMMAND")]
     pub command: Vec<String>,
 }

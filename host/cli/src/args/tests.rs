@@ -45,3 +45,25 @@ fn help_reads_well() {
         insta::assert_snapshot!(format!("help_{name}"), sub.render_help());
     }
 }
+
+/// Each status that `exec` has of its own stands in the help of all commands and in its own, and no other is promised there.
+#[test]
+fn help_tells_the_statuses_of_exec() {
+    use crate::failure::Failure;
+
+    let failed = Failure::Exec { cause: Box::new(Failure::Other(String::new())) };
+    let error = machine::AgentError::StillRunning {
+        vm: Name::new("web").expect("a name"),
+        program: "sleep".to_owned(),
+        pid: 1,
+        after: Duration::from_secs(1),
+    };
+    let late = Failure::Exec { cause: Box::new(Failure::TimedOut { error }) };
+    let mut command = Arguments::command();
+    let all = command.render_long_help().to_string();
+    let own = command.find_subcommand_mut("exec").expect("it exists").render_long_help().to_string();
+    for status in [late.status(), failed.status(), 126, 127].map(|status| status.to_string()) {
+        assert!(all.contains(&status) && own.contains(&status), "{status}");
+    }
+    assert!(!all.contains("with 1 if"), "{all}");
+}
