@@ -198,6 +198,12 @@ pub enum SpecProblem {
         "only a VM of the first cell can have this: the others drive no disk and no network, and talk to no client"
     )]
     NotInFirstCell,
+    /// A program that is entered at an odd address: harts would ignore the last bit.
+    #[error("a program cannot be entered at {entry:#x}: instructions begin at multiples of 2")]
+    OddEntry {
+        /// The entry.
+        entry: u64,
+    },
 }
 
 impl SpecError {
@@ -279,7 +285,11 @@ impl Boot {
     }
 }
 
-/// Each piece lies in the guest's memory, none on another, and the entry in one of them.
+/// What an entry is a multiple of: IALIGN of harts with compressed instructions, which all have. Pieces may lie anywhere, as they
+/// are copied.
+const ENTRY_ALIGNMENT: u64 = 2;
+
+/// Each piece lies in the guest's memory, none on another, and the entry in one of them, where an instruction can begin.
 fn validate_segments(entry: u64, segments: &[Segment], memory_bytes: u64) -> Result<(), SpecError> {
     at_most("segments", segments.len(), MAX_SEGMENTS)?;
     if segments.is_empty() {
@@ -289,6 +299,9 @@ fn validate_segments(entry: u64, segments: &[Segment], memory_bytes: u64) -> Res
         let earlier = segments.get(..index).unwrap_or_default();
         validate_segment(segment, earlier, memory_bytes)
             .map_err(|problem| SpecError::new(format!("segments[{index}]"), problem))?;
+    }
+    if !entry.is_multiple_of(ENTRY_ALIGNMENT) {
+        return Err(SpecError::new("entry", SpecProblem::OddEntry { entry }));
     }
     let is_inside = |segment: &Segment| entry >= segment.address && segment.end().is_some_and(|end| entry < end);
     if segments.iter().any(is_inside) {

@@ -203,10 +203,20 @@ fn pieces_of_a_program_lie_apart() {
 
 #[test]
 fn a_program_is_entered_where_it_is() {
-    for entry in [0x801f_ffff, 0x8020_1000, 0, u64::MAX] {
+    for entry in [0x801f_fffe, 0x8020_1000, 0, u64::MAX - 1] {
         let complaint = complaint(&program(entry, &[(0x8020_0000, 16, 4096)]));
         assert_eq!(complaint, format!("boot.entry: the entry {entry:#x} is in no piece of the program"));
     }
+}
+
+/// Bytes of a program may lie anywhere, but no instruction begins at an odd address.
+#[test]
+fn a_program_is_not_entered_at_an_odd_address() {
+    let odd = program(0x8020_0001, &[(0x8020_0001, 16, 16)]);
+    let why = "boot.entry: a program cannot be entered at 0x80200001: instructions begin at multiples of 2";
+    assert_eq!(complaint(&odd), why);
+    assert_eq!(complaint(&program(0x8020_0003, &[(0x8020_0000, 16, 16)])), why.replace("200001", "200003"));
+    assert_eq!(program(0x8020_0002, &[(0x8020_0001, 16, 16)]).validate(), Ok(()));
 }
 
 fn cells(parts: &[&[u8]], vms: Vec<VmSpec>) -> BootConfig {

@@ -212,6 +212,9 @@ fn elf_files_and_flat_binaries_say_where_they_go() {
     let outside = wrong("payload.bin", "load_address = 0x1000\n");
     let expected = "m.toml:9:16: error: vm.load_address: 0x1000 to 0x1064 is not in the memory for programs";
     assert!(outside.contains(expected), "{outside}");
+    let odd = wrong("payload.bin", "load_address = 0x8020_0001\n");
+    let expected = "m.toml:9:16: error: vm.load_address: a program cannot be entered at 0x80200001";
+    assert!(odd.contains(expected), "{odd}");
     place.write("x86.elf", {
         let mut elf = elf();
         elf[18] = 62;

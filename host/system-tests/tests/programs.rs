@@ -115,7 +115,8 @@ fn the_monitor_refuses_programs_that_do_not_fit() {
     assert!(refusal(entry, &[good, good]).contains("overlap"));
     assert!(refusal(entry, &[good; 17]).contains("at most 16"));
     assert!(refusal(entry, &[]).contains("empty"));
-    assert!(refusal(entry - 1, &[good]).contains("in no piece of the program"));
+    assert!(refusal(entry - 2, &[good]).contains("in no piece of the program"));
+    assert!(refusal(entry + 1, &[good]).contains("instructions begin at multiples of 2"));
     // Nothing is left of them, and the right one boots.
     let boot = Boot::Program {
         program: ok(label("probe")),
