@@ -25,6 +25,12 @@ pub enum LabError {
         /// What makes it.
         maker: &'static str,
     },
+    /// Nothing can be measured before files are there; what makes each is said.
+    #[error("nothing can be measured: {}", causes.join("\n  and "))]
+    Unprepared {
+        /// The files, each once, however many trials boot it.
+        causes: Vec<String>,
+    },
     /// A name that cannot be one: a mistake in the experiment.
     #[error("{text:?} cannot be a name here")]
     BadName {

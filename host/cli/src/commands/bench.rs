@@ -47,11 +47,19 @@ fn experiment(context: &Context, args: &Bench) -> Result<(), Failure> {
     let written = lab::report::write(&report, &folder).map_err(failed)?;
     context.output.line(if args.json.json { report.to_json() } else { report.to_string() })?;
     eprintln!("bench: {} files in {}", written.len(), folder.display());
-    match report.failures.len() {
-        0 => Ok(()),
-        count => {
-            Err(Failure::Other(format!("{count} of the experiment's runs failed: {}", report.failures.join("\n"))))
-        }
+    match incomplete(&report.failures, args.json.json) {
+        Some(text) => Err(Failure::Other(text)),
+        None => Ok(()),
+    }
+}
+
+/// What to say of runs without a result. The table has named each cause with its first line.
+fn incomplete(failures: &[String], is_json: bool) -> Option<String> {
+    let is_told = !is_json && failures.iter().all(|failure| failure.lines().count() <= 1);
+    match failures {
+        [] => None,
+        _ if is_told => Some("some runs of the experiment failed, as said above".to_owned()),
+        _ => Some(format!("some runs of the experiment failed: {}", failures.join("\n"))),
     }
 }
 
@@ -140,4 +148,19 @@ fn list(context: &Context, json: bool) -> Result<(), Failure> {
         table.row([experiment.name.into(), experiment.summary.into()]);
     }
     context.output.table(&table)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_cause_that_the_table_tells_is_not_told_again() {
+        let (short, long) = ("a and b: it is not there".to_owned(), "c: it hung\nits log".to_owned());
+        assert_eq!(incomplete(&[], false), None);
+        let text = |failures: &[String], is_json| incomplete(failures, is_json).expect("some failed");
+        assert!(!text(std::slice::from_ref(&short), false).contains("not there"));
+        assert!(text(std::slice::from_ref(&short), true).contains("a and b: it is not there"));
+        assert!(text(&[short, long], false).contains("its log"));
+    }
 }

@@ -5,17 +5,18 @@ mod counts;
 mod guest;
 mod kvm;
 mod marks;
+mod outcome;
 mod progress;
 
 use abreast::{Need, Room};
 pub use kvm::settings as kvm_settings;
 pub use marks::Marks;
+use outcome::{Causes, Outcome};
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use loads::LoadError;
 use machine::ModelStartError;
 use tempfile::TempDir;
 
@@ -35,7 +36,7 @@ use crate::{LabError, Options, artifacts};
 /// A trial that fails costs its own figures; the report names it.
 ///
 /// # Errors
-/// [`LabError`] if nothing can be run, or a result cannot be kept.
+/// [`LabError`] if nothing can be run, as where the files that all trials boot are missing, or a result cannot be kept.
 pub fn experiment(experiment: &Experiment, options: &Options) -> Result<Report, LabError> {
     let store = Store::of(experiment.name, options.size().label())?;
     let plan = (experiment.plan)(options.size());
@@ -78,23 +79,27 @@ fn trials(
     progress: &Progress,
 ) -> Result<(Results, Vec<String>), LabError> {
     let work = |trial: &Trial| {
-        if options.wants(trial) {
-            progress.begin(&trial.label());
-        }
         let outcome = outcome(trial, one(trial, store, options, bench, progress), options, progress);
         progress.end();
         outcome
     };
     let outcomes = abreast::run(&plan.trials, Room::of_host(), need, work)?;
-    let (mut results, mut failures) = (Results::default(), Vec::new());
+    let (mut results, mut failed) = (Results::default(), Causes::default());
+    let (mut unprepared, mut left_out) = (Causes::default(), Causes::default());
     for (trial, outcome) in plan.trials.iter().zip(outcomes) {
         match outcome {
             Outcome::Measured(measured) => results.add(&trial.name, measured),
-            Outcome::Failed(failure) => failures.push(failure),
+            Outcome::Failed(cause) => failed.add(cause, trial.label()),
+            Outcome::Unprepared(cause) => unprepared.add(cause, trial.label()),
+            Outcome::LeftOut(cause) => left_out.add(cause, trial.label()),
             Outcome::Nothing => {}
         }
     }
-    Ok((results, failures))
+    if results.all().next().is_none() && failed.is_empty() && !unprepared.is_empty() {
+        return Err(LabError::Unprepared { causes: unprepared.into_causes() });
+    }
+    left_out.into_texts().for_each(|text| progress.note(&format!("left out: {text}")));
+    Ok((results, failed.into_texts().chain(unprepared.into_texts()).collect()))
 }
 
 /// What a trial needs of the host. One that is measured in virtual time does not notice others; what a procedure measures, it
@@ -106,14 +111,6 @@ fn need(trial: &Trial) -> Need {
         }
         _ => Need::Alone,
     }
-}
-
-/// What came of a trial.
-enum Outcome {
-    Measured(Measured),
-    /// Why it failed, for people.
-    Failed(String),
-    Nothing,
 }
 
 /// # Errors
@@ -129,17 +126,13 @@ fn outcome(
         Ok(None) => Ok(Outcome::Nothing),
         Err(error @ LabError::Store { .. }) => Err(error),
         Err(_) if !options.wants(trial) => Ok(Outcome::Nothing),
-        // The peer is for comparison: the rest can be measured without it.
-        Err(error @ (LabError::Load(LoadError::Missing { .. }) | LabError::Missing { .. }))
-            if trial.system == System::Kvm =>
-        {
-            progress.note(&format!("{}: left out: {error}", trial.label()));
-            Ok(Outcome::Nothing)
-        }
         Err(error) => {
-            let failure = format!("{}: {error}", trial.label());
-            progress.note(&failure);
-            Ok(Outcome::Failed(failure))
+            let outcome = Outcome::of_error(trial, &error);
+            // What is missing is told at the end, once for all trials that miss it.
+            if let Outcome::Failed(cause) = &outcome {
+                progress.note(&format!("{}: {cause}", trial.label()));
+            }
+            Ok(outcome)
         }
     }
 }
@@ -171,6 +164,7 @@ fn one(
         }
         Found::Nothing => {}
     }
+    progress.begin(&trial.label());
     let measured = measure(trial, bench, progress)?;
     // What could not be measured is tried again the next time.
     if measured.is_complete() {

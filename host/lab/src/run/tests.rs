@@ -152,3 +152,35 @@ fn what_could_not_be_measured_is_tried_again() {
     let plan = Plan { trials: vec![trial("a", 0, 1)], ..Plan::default() };
     assert_eq!((go(&plan, &store, false).1, go(&plan, &store, false).1), (1, 1));
 }
+
+/// A trial that needs a file of the images, which nobody has made.
+fn without_images(trial: &Trial, _: &Progress) -> Result<Measured, LabError> {
+    let name = if trial.name == "b" { "kernel/Image" } else { "loads-base/base.cpio" };
+    Err(LabError::Missing { path: name.into(), maker: "./x image" })
+}
+
+fn unprepared(name: &str, system: System) -> Trial {
+    let work = Work::Procedure(Procedure { count: 1, version: 1, needs: &[], run: without_images });
+    Trial { work, system, ..trial(name, 1, 1) }
+}
+
+#[test]
+fn what_all_trials_miss_is_told_once_with_what_makes_it() {
+    let (_dir, store) = store();
+    let mut all: Vec<Trial> = unprepared("a", System::Bare).repeated(6);
+    all.extend([unprepared("b", System::Bare), unprepared("a-kvm", System::Kvm)]);
+    let (refused, _) = go(&Plan { trials: all.clone(), ..Plan::default() }, &store, false);
+    let text = refused.expect_err("nothing can be measured").to_string();
+    let cause = "loads-base/base.cpio is not there: run `./x image` in the source tree of Mirrorball";
+    assert_eq!((text.matches(cause).count(), text.matches("is not there").count()), (1, 2), "{text}");
+    assert!(text.starts_with("nothing can be measured: "), "{text}");
+    // Where others have a result, the cause names those that have none.
+    let _guard = ONE_AT_A_TIME.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+    all.push(trial("c", 1, 1));
+    let (results, _) = go(&Plan { trials: all, ..Plan::default() }, &store, false);
+    let (results, failures) = results.expect("one has a result");
+    assert_eq!(results.all().count(), 1);
+    assert_eq!(failures.len(), 2, "{failures:?}");
+    assert_eq!(failures[0], format!("a and 5 other runs: {cause}"));
+    assert!(failures[1].starts_with("b: kernel/Image"), "{failures:?}");
+}
