@@ -64,8 +64,12 @@ enum Chore {
         #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
         arguments: Vec<String>,
     },
-    /// Run the demonstration: four Debian VMs on a machine of four nodes build a real program; sets everything up first
+    /// Run the demonstration: four Debian VMs on a machine of four nodes build a real program; makes what it needs, and asks on a
+    /// terminal before it installs or downloads anything
     Demo {
+        /// Install and download what is missing without a question; also among the options
+        #[arg(long)]
+        yes: bool,
         /// The machine to run
         #[arg(default_value = DEMO_MACHINE)]
         machine: String,
@@ -113,7 +117,11 @@ fn run(chore: Chore) -> Result<ExitCode> {
             prepare::prepare(&tree, &arguments, yes)?;
             return mirrorball(&tree, &arguments);
         }
-        Chore::Demo { machine, options } => return demo(&tree, &machine, &options),
+        Chore::Demo { yes, machine, mut options } => {
+            let yes = prepare::take_yes(&mut options) || yes;
+            prepare::prepare_demo(&tree, &machine, yes)?;
+            return demo(&tree, &machine, &options);
+        }
         Chore::CleanCache { old, yes } => clean::cache(old, yes)?,
     }
     Ok(ExitCode::SUCCESS)
@@ -165,15 +173,14 @@ fn print_loads(kernel: &Kernel) -> Result<()> {
     Ok(())
 }
 
-/// Everything that the demonstration needs, then the demonstration.
+/// The demonstration, once all that it needs is there.
 fn demo(tree: &Tree, machine: &str, more: &[String]) -> Result<ExitCode> {
     let reference = build_images(tree)?.root.reference_file();
-    build::machine_programs(tree)?;
     if machine == DEMO_MACHINE {
         eprintln!(
             "demo: four Debian VMs of 2 vCPUs on an emulated machine of 4 nodes x 2 harts, from one disk image; each \
              builds bzip2\n      with gcc (make -j2); the programs' checksums must be those of a machine without a \
-             monitor. About 4 minutes on 2 cores."
+             monitor. About 5 minutes on 2 cores."
         );
     }
     let reference = reference.to_string_lossy().into_owned();
@@ -200,4 +207,26 @@ fn mirrorball(tree: &Tree, arguments: &[String]) -> Result<ExitCode> {
     let status = Command::new(&binary).args(arguments).env("MIRRORBALL_MONITOR", monitor).status();
     let status = status.with_context(|| format!("cannot run {}", binary.display()))?;
     Ok(ExitCode::from(status.code().and_then(|code| u8::try_from(code).ok()).unwrap_or(1)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn demo_of(words: &[&str]) -> (bool, String, Vec<String>) {
+        let words = ["x", "demo"].iter().chain(words);
+        match Arguments::try_parse_from(words).expect("it is a demo").chore {
+            Chore::Demo { yes, machine, mut options } => (prepare::take_yes(&mut options) || yes, machine, options),
+            _ => panic!("it is a demo"),
+        }
+    }
+
+    #[test]
+    fn the_demo_takes_a_yes_in_any_place() {
+        let own = || "own.toml".to_owned();
+        assert_eq!(demo_of(&[]), (false, DEMO_MACHINE.to_owned(), vec![]));
+        assert_eq!(demo_of(&["--yes"]), (true, DEMO_MACHINE.to_owned(), vec![]));
+        assert_eq!(demo_of(&["--yes", "own.toml", "--json"]), (true, own(), vec!["--json".to_owned()]));
+        assert_eq!(demo_of(&["own.toml", "--json", "--yes"]), (true, own(), vec!["--json".to_owned()]));
+    }
 }

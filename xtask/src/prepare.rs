@@ -28,6 +28,39 @@ pub struct Needs {
     pub loads: bool,
 }
 
+/// What a guest's making takes: minutes on two cores, and GiB in the cache in tenths. Measured on a Debian 12 machine.
+#[derive(Clone, Copy, Debug)]
+struct Making {
+    minutes: u32,
+    meanwhile: u32,
+    then: u32,
+}
+
+/// The Debian guests of `./x image`.
+const GUESTS: Making = Making { minutes: 3, meanwhile: 13, then: 7 };
+/// What `./x image --loads` makes besides.
+const LOADS: Making = Making { minutes: 6, meanwhile: 3, then: 3 };
+
+impl std::fmt::Display for Making {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let gib = |tenths: u32| format!("{}.{} GiB", tenths / 10, tenths % 10);
+        write!(f, "about {} minutes, {} in the cache", self.minutes, gib(self.then))?;
+        if self.meanwhile > self.then {
+            write!(f, ", up to {} while they are made", gib(self.meanwhile))?;
+        }
+        Ok(())
+    }
+}
+
+/// What becomes of a question that there is no terminal for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum WithoutTerminal {
+    /// A no.
+    Refuse,
+    /// A yes: the command says itself that it sets everything up.
+    GoOn,
+}
+
 /// Something that is missing, with its price.
 struct Missing {
     what: String,
@@ -52,8 +85,25 @@ pub fn prepare(tree: &Tree, arguments: &[String], yes: bool) -> Result<()> {
     if !needs.machine {
         return Ok(());
     }
+    make(tree, needs, yes, WithoutTerminal::Refuse)
+}
+
+/// Makes what the demonstration needs on this machine, if its user agrees; where nobody can be asked, as in scripts, they do.
+///
+/// # Errors
+/// As [`prepare`].
+pub fn prepare_demo(tree: &Tree, machine: &str, yes: bool) -> Result<()> {
+    make(tree, needs_of_demo(machine), yes, WithoutTerminal::GoOn)
+}
+
+/// The guests bring the sums that the demonstration compares its results with, whatever the machine boots.
+fn needs_of_demo(machine: &str) -> Needs {
+    Needs { machine: true, images: true, ..in_file(machine, 0) }
+}
+
+fn make(tree: &Tree, needs: Needs, yes: bool, without_terminal: WithoutTerminal) -> Result<()> {
     let missing = missing_for(tree, needs)?;
-    agree(&missing, yes || std::env::var("CI").is_ok_and(|value| value == "true"))?;
+    agree(&missing, yes || std::env::var("CI").is_ok_and(|value| value == "true"), without_terminal)?;
     if needs.images {
         let guests = build_images(tree)?;
         if needs.loads {
@@ -114,8 +164,7 @@ fn in_file(file: impl AsRef<Path>, depth: u32) -> Needs {
     needs
 }
 
-/// What of it is not there. Sizes are those of one Debian 12 machine, and the guests' time is that of one build on two cores there,
-/// on 2026-11-23. The time for programs, and both prices of the workload guests, are guesses and say so.
+/// What of it is not there. Sizes and times are those of one Debian 12 machine with two cores.
 fn missing_for(tree: &Tree, needs: Needs) -> Result<Vec<Missing>> {
     let mut missing = Vec::new();
     let mut lacks = |what: &str, price: &str, is_fetched| {
@@ -130,7 +179,11 @@ fn missing_for(tree: &Tree, needs: Needs) -> Result<Vec<Missing>> {
         lacks("Rust's libraries for the bare machine", "0.1 GiB, by rustup", true);
     }
     if !build::monitor_place(tree)?.exists() {
-        lacks("the monitor, probes and plugins, built from this tree", "minutes, 0.6 GiB in target/", false);
+        lacks(
+            "the monitor, probes and plugins, built from this tree",
+            "1 to 2 minutes, 2.2 GiB in target/ with the host command",
+            false,
+        );
     }
     let cache = Cache::default_root()?;
     let is_there = |key: RecipeKey| {
@@ -139,17 +192,17 @@ fn missing_for(tree: &Tree, needs: Needs) -> Result<Vec<Missing>> {
         cache.join(key.to_string()).is_dir() || (link.is_dir() && !link.is_symlink())
     };
     if needs.images && ![Kernel::recipe(), UBoot::recipe(), RootImage::recipe()].into_iter().all(is_there) {
-        lacks("the Debian guests", "3 minutes, 0.7 GiB in the cache", true);
+        lacks("the Debian guests", &GUESTS.to_string(), true);
     }
     let loads = LoadParts::recipes().into_iter().chain([KvmHost::recipe(), NfsDisk::recipe()]);
     if needs.loads && !loads.into_iter().all(is_there) {
-        lacks("the lab's workload guests", "not measured: perhaps 10 minutes and more, and 1 GiB in the cache", true);
+        lacks("the lab's workload guests", &LOADS.to_string(), true);
     }
     Ok(missing)
 }
 
 /// Says what is missing; asks whether to get it where something has to be fetched.
-fn agree(missing: &[Missing], yes: bool) -> Result<()> {
+fn agree(missing: &[Missing], yes: bool, without_terminal: WithoutTerminal) -> Result<()> {
     if missing.is_empty() {
         return Ok(());
     }
@@ -161,6 +214,9 @@ fn agree(missing: &[Missing], yes: bool) -> Result<()> {
         return Ok(());
     }
     if !std::io::stdin().is_terminal() || !std::io::stderr().is_terminal() {
+        if without_terminal == WithoutTerminal::GoOn {
+            return Ok(());
+        }
         bail!(
             "nothing is installed or downloaded without a yes, and there is no terminal to ask on: say --yes (or CI=true), or run \
              `./x setup` and `./x image` first (`./x image --loads` for experiments)"
@@ -223,12 +279,29 @@ mod tests {
     #[test]
     fn nothing_is_fetched_without_a_yes() {
         let one = |is_fetched| [Missing { what: "it".into(), price: "much".into(), is_fetched }];
-        assert!(agree(&[], false).is_ok());
-        assert!(agree(&one(false), false).is_ok());
-        assert!(agree(&one(true), true).is_ok());
+        let agreed = |missing: &[Missing], yes| agree(missing, yes, WithoutTerminal::Refuse);
+        assert!(agreed(&[], false).is_ok());
+        assert!(agreed(&one(false), false).is_ok());
+        assert!(agreed(&one(true), true).is_ok());
         if !std::io::stdin().is_terminal() {
-            let refusal = agree(&one(true), false).unwrap_err().to_string();
+            let refusal = agreed(&one(true), false).unwrap_err().to_string();
             assert!(refusal.contains("--yes") && refusal.contains("`./x setup`"), "{refusal}");
+            // Scripts that run the demonstration go on as before.
+            assert!(agree(&one(true), false, WithoutTerminal::GoOn).is_ok());
         }
+    }
+
+    #[test]
+    fn the_demo_needs_the_guests_whatever_it_boots() {
+        let guests = Needs { machine: true, images: true, loads: false };
+        assert_eq!(needs_of_demo("no such file"), guests);
+        assert_eq!(needs_of_demo(concat!(env!("CARGO_MANIFEST_DIR"), "/../examples/demo.toml")), guests);
+    }
+
+    #[test]
+    fn prices_name_the_cache_when_it_is_largest_and_what_stays() {
+        assert_eq!(GUESTS.to_string(), "about 3 minutes, 0.7 GiB in the cache, up to 1.3 GiB while they are made");
+        assert_eq!(LOADS.to_string(), "about 6 minutes, 0.3 GiB in the cache");
+        assert_eq!(GUESTS.then + LOADS.then, 10, "1.0 GiB stay of both");
     }
 }
