@@ -39,7 +39,8 @@ pub fn bytes(value: u64) -> String {
 
 /// `0`, `4.2`, `87`, `1.2k`, `34k`, `5.6M`: at most four characters and a sign.
 pub fn rate(value: f64) -> String {
-    let value = value.max(0.0);
+    // Nothing less than zero, and no sum of nothing, which is -0.
+    let value = value.max(0.0) + 0.0;
     for (limit, divisor, unit) in
         [(999.5, 1.0, ""), (999.5e3, 1e3, "k"), (999.5e6, 1e6, "M"), (f64::INFINITY, 1e9, "G")]
     {
@@ -54,7 +55,7 @@ pub fn rate(value: f64) -> String {
 
 /// `93 %` as `93`, with one digit below ten: `4.2`.
 pub fn percent(share: f64) -> String {
-    let percent = share * 100.0;
+    let percent = share * 100.0 + 0.0;
     if percent > 0.0 && percent < 9.95 { format!("{percent:.1}") } else { format!("{percent:.0}") }
 }
 
@@ -99,14 +100,15 @@ mod tests {
 
     #[test]
     fn rates_are_short() {
-        let values = [0.0, 0.01, 0.5, 4.25, 87.0, 999.0, 999.9, 1234.0, 34_000.0, 5.6e6, 7e9, -1.0];
-        let texts = ["0", "0", "0.5", "4.2", "87", "999", "1.0k", "1.2k", "34k", "5.6M", "7.0G", "0"];
+        let values = [0.0, 0.01, 0.5, 4.25, 87.0, 999.0, 999.9, 1234.0, 34_000.0, 5.6e6, 7e9, -1.0, -0.0];
+        let texts = ["0", "0", "0.5", "4.2", "87", "999", "1.0k", "1.2k", "34k", "5.6M", "7.0G", "0", "0"];
         assert_eq!(values.map(rate), texts);
     }
 
     #[test]
     fn shares_are_percent() {
         assert_eq!([0.0, 0.042, 0.0996, 0.93, 1.0].map(percent), ["0", "4.2", "10", "93", "100"]);
+        assert_eq!(percent(-0.0), "0");
     }
 
     #[test]

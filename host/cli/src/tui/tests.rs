@@ -8,7 +8,7 @@ use super::app::{App, Overlay, Tab, VmColumn};
 use super::draw::draw;
 use super::keys::Reaction;
 use super::theme::Theme;
-use crate::model::fixture::{DEMO, Size, view};
+use crate::model::fixture::{DEMO, Size, sample, view};
 use crate::model::{EventView, MachineView};
 use crate::output::Tone;
 
@@ -89,6 +89,20 @@ fn the_overview_looks_good() {
     insta::assert_snapshot!("large_80x24", picture(&app(Some(view(LARGE)), false), 80, 24));
     insta::assert_snapshot!("large_160x50", picture(&app(Some(view(LARGE)), false), 160, 50));
     insta::assert_snapshot!("waiting_80x24", picture(&app(None, true), 80, 24));
+}
+
+/// Rates need two looks: the first picture shows none, and no sum of nothing, which would be -0.
+#[test]
+fn the_first_picture_has_no_rates() {
+    let mut app = app(Some(MachineView::new(&sample(DEMO, 61), None)), false);
+    for tab in Tab::ALL {
+        app.tab = tab;
+        let picture = picture(&app, 200, 50);
+        assert!(!picture.contains("-0"), "{picture}");
+        if let Some(title) = picture.lines().find(|line| line.contains("Exits by cause")) {
+            assert!(!title.contains("/s"), "{title}");
+        }
+    }
 }
 
 #[test]

@@ -22,10 +22,9 @@ pub fn draw_panel(frame: &mut Frame<'_>, area: Rect, app: &App, view: &MachineVi
     let theme = app.theme;
     let rates: Vec<(ExitCause, f64)> = ranked(view);
     let total: f64 = rates.iter().map(|(_, rate)| rate).sum();
-    let title = Line::from(vec![
-        Span::styled("Exits by cause", theme.title()),
-        Span::styled(format!("  {}/s", units::rate(total)), theme.dim()),
-    ]);
+    // The first look at a machine knows no rates.
+    let rate = if view.interval_s.is_some() { format!("  {}/s", units::rate(total)) } else { String::new() };
+    let title = Line::from(vec![Span::styled("Exits by cause", theme.title()), Span::styled(rate, theme.dim())]);
     let bars = rates.iter().map(|(cause, rate)| bar_line(*cause, *rate, total, area.width, theme));
     lines(frame, area, std::iter::once(title).chain(bars));
 }
