@@ -84,7 +84,9 @@ Keys:
 
 pub const STATS: &str = "\
 Counters count since boot, or since the VM's creation. With --rates the machine is looked at twice, and the second \
-look carries rates over the time between.
+look carries rates over the time between. A hart has its interrupts off from a guest's exit, or the end \
+of its sleep, to the next entry or sleep; TIMES INTERRUPTS OFF counts that, and the columns behind say how long 99.9 % of these \
+times were at most, how long the longest was, and what it was for.
 
 Examples:
   mirrorball stats

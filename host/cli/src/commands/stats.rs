@@ -46,6 +46,7 @@ fn print(context: &Context, view: &MachineView, vms: &[&VmView], is_all: bool) -
     if is_all {
         tables.extend([
             hart_table(view),
+            stretch_table(view),
             node_table(view),
             footprint_table(view),
             disk_table(view),
@@ -74,9 +75,6 @@ fn hart_table(view: &MachineView) -> Table {
         ">EXITS",
         ">EXITS/s",
         ">SWITCHES",
-        ">99.9% STAY",
-        ">LONGEST",
-        "BY",
         "RUNS",
     ]);
     for hart in &view.harts {
@@ -92,10 +90,23 @@ fn hart_table(view: &MachineView) -> Table {
             units::count(hart.exits_total).into(),
             rate(|load| units::rate(load.exits_per_s)).into(),
             units::count(hart.switches).into(),
-            hart.stretches.p999_us.map_or_else(|| "-".to_owned(), |limit| format!("{limit} us")).into(),
-            format!("{:.0} us", hart.stretches.worst_us).into(),
-            hart.stretches.worst_place.clone().into(),
             runs.unwrap_or_else(|| "-".to_owned()).into(),
+        ]);
+    }
+    table
+}
+
+/// For how long harts were in the monitor at a time: so long no interrupt is taken.
+fn stretch_table(view: &MachineView) -> Table {
+    let mut table = Table::new(&["HART", ">TIMES INTERRUPTS OFF", ">99.9% UP TO", ">LONGEST", "LONGEST WAS FOR"]);
+    for hart in &view.harts {
+        let stretches = &hart.stretches;
+        table.row([
+            hart.index.to_string().into(),
+            units::count(stretches.total).into(),
+            stretches.p999().into(),
+            format!("{:.0} us", stretches.worst_us).into(),
+            stretches.worst_activity.clone().into(),
         ]);
     }
     table
@@ -320,6 +331,7 @@ mod tests {
         let vms: Vec<&VmView> = view.vms.iter().collect();
         let tables = [
             hart_table(&view),
+            stretch_table(&view),
             node_table(&view),
             footprint_table(&view),
             disk_table(&view),

@@ -1,9 +1,10 @@
 //! Harts.
 
-use control::{HartInfo, HartStats, STRETCH_LIMITS_US, Stretches};
+use control::{HartInfo, HartStats, STRETCH_LIMITS_US, StretchPlace, Stretches};
 use serde::Serialize;
 
 use super::{ExitsView, Sample, grown, seconds, share};
+use crate::output::units;
 
 /// A hart.
 #[derive(Clone, Debug, PartialEq, Serialize)]
@@ -49,8 +50,11 @@ pub struct StretchView {
     pub p999_us: Option<u32>,
     /// The longest, in microseconds.
     pub worst_us: f64,
-    /// What the hart did in it.
+    /// What the hart did in it, in a word.
     pub worst_place: String,
+    /// The same in plain words.
+    #[serde(skip)]
+    pub worst_activity: String,
 }
 
 impl StretchView {
@@ -62,8 +66,48 @@ impl StretchView {
             p999_us: stretches.limit_of(999),
             worst_us: seconds(stretches.worst_ticks, timebase_hz) * 1e6,
             worst_place: stretches.worst_place.to_string(),
+            worst_activity: activity(stretches.worst_place),
         }
     }
+
+    /// The time that 99.9 % of the stretches did not exceed, for people.
+    pub fn p999(&self) -> String {
+        match (self.p999_us, STRETCH_LIMITS_US.last()) {
+            (Some(limit), _) => format!("{} us", units::count(limit.into())),
+            (None, Some(limit)) if self.total > 0 => format!("> {} us", units::count((*limit).into())),
+            (None, _) => "-".to_owned(),
+        }
+    }
+}
+
+/// What a hart did in the monitor, in plain words. Numbers are those of `scause` (Privileged Architecture, "Supervisor Cause
+/// Register").
+fn activity(place: StretchPlace) -> String {
+    let known = match place {
+        StretchPlace::None => "-",
+        StretchPlace::Exception(2 | 22) => "carrying out an instruction of a guest",
+        StretchPlace::Exception(8 | 10) => "serving a call of a guest",
+        StretchPlace::Exception(20 | 21 | 23) => "finding a page or device for a guest",
+        StretchPlace::Exception(cause) => return format!("handling exception {cause} of a guest"),
+        StretchPlace::Interrupt(1) => "doing what another hart asked for",
+        StretchPlace::Interrupt(5) => "handling its timer",
+        StretchPlace::Interrupt(9) => "handling a device's interrupt",
+        StretchPlace::Interrupt(12) => "handling an interrupt for a guest",
+        StretchPlace::Interrupt(cause) => return format!("handling interrupt {cause}"),
+        StretchPlace::Duties => "the machine's duties",
+        StretchPlace::Placement => "moving or copying pages",
+        StretchPlace::Move => "taking over or giving away a vCPU",
+        StretchPlace::Zeroing => "zeroing free memory",
+        StretchPlace::Wakeup => "waking up",
+        StretchPlace::Clients => "serving clients, beginning or ending VMs",
+        StretchPlace::Disks => "going on with disk requests",
+        StretchPlace::Network => "handing on frames of the network",
+        StretchPlace::Merging => "merging equal pages",
+        StretchPlace::Looks => "looking at who uses which pages",
+        StretchPlace::Memory => "taking memory back, joining blocks",
+        StretchPlace::Balance => "spreading vCPUs over harts",
+    };
+    known.to_owned()
 }
 
 /// A vCPU on a hart.
@@ -144,5 +188,25 @@ impl Load {
     /// Share of time with something to do.
     pub fn busy(&self) -> f64 {
         self.guest + self.monitor
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn stretches_beyond_the_last_limit_are_not_told_as_none() {
+        let view = |stretches: &Stretches| StretchView::new(stretches, 10_000_000);
+        let mut stretches = Stretches::default();
+        assert_eq!((view(&stretches).p999().as_str(), view(&stretches).worst_activity.as_str()), ("-", "-"));
+        stretches.counts[0] = 999;
+        assert_eq!(view(&stretches).p999(), "5 us");
+        stretches.counts[STRETCH_LIMITS_US.len() - 1] = 10;
+        assert_eq!(view(&stretches).p999(), "10,000 us");
+        stretches.counts[STRETCH_LIMITS_US.len()] = 10;
+        stretches.worst_place = StretchPlace::Exception(21);
+        assert_eq!(view(&stretches).p999(), "> 10,000 us");
+        assert_eq!(view(&stretches).worst_activity, "finding a page or device for a guest");
     }
 }
