@@ -6,8 +6,8 @@ use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
 use crate::cell::CellSpec;
-use crate::check::SpecError;
 use crate::name::Name;
+use crate::problem::SpecError;
 use crate::spec::VmSpec;
 
 /// Version of [`BootConfig`]'s layout.

@@ -2,13 +2,15 @@
 
 use alloc::format;
 use alloc::vec::Vec;
+use core::ops::ControlFlow;
 
 use addr::NodeId;
 use serde::{Deserialize, Serialize};
 
 use crate::boot::BootConfig;
-use crate::check::{SpecError, SpecProblem};
+use crate::check::{Tell, at_most, tell, unique};
 use crate::name::Name;
+use crate::problem::{SpecError, SpecProblem};
 use crate::spec::VmSpec;
 
 /// Most cells of a machine.
@@ -45,22 +47,28 @@ impl BootConfig {
     }
 
     /// What can be told of the cells without knowing how many nodes the machine has.
-    pub(crate) fn validate_cells(&self) -> Result<(), SpecError> {
-        crate::check::at_most("cells", self.cells.len(), MAX_CELLS)?;
-        crate::check::unique("cells", self.cells.iter().map(|cell| cell.name.as_str()))?;
-        for (index, cell) in self.cells.iter().enumerate() {
-            let wrong = |problem| Err(SpecError::new(format!("cells[{index}].nodes"), problem));
-            if cell.nodes.is_empty() {
-                return wrong(SpecProblem::Empty);
-            }
-            if index == 0 && !cell.nodes.contains(&NodeId(0)) {
-                return wrong(SpecProblem::FirstCellLacksNode0);
-            }
-            for (place, node) in cell.nodes.iter().enumerate() {
-                let earlier = self.cells.iter().take(index).flat_map(|cell| &cell.nodes);
-                if earlier.chain(cell.nodes.iter().take(place)).any(|other| other == node) {
-                    return wrong(SpecProblem::NodeTwice { node: *node });
-                }
+    pub(crate) fn each_problem_of_cells(&self, to: &mut Tell<'_>) -> ControlFlow<SpecError> {
+        tell(to, at_most("cells", self.cells.len(), MAX_CELLS))?;
+        unique("cells", self.cells.iter().map(|cell| cell.name.as_str()), to)?;
+        for index in 0..self.cells.len() {
+            let wrong = |problem| SpecError::new(format!("cells[{index}].nodes"), problem);
+            tell(to, self.validate_nodes_of(index).map_err(wrong))?;
+        }
+        ControlFlow::Continue(())
+    }
+
+    fn validate_nodes_of(&self, index: usize) -> Result<(), SpecProblem> {
+        let Some(cell) = self.cells.get(index) else { return Ok(()) };
+        if cell.nodes.is_empty() {
+            return Err(SpecProblem::Empty);
+        }
+        if index == 0 && !cell.nodes.contains(&NodeId(0)) {
+            return Err(SpecProblem::FirstCellLacksNode0);
+        }
+        for (place, node) in cell.nodes.iter().enumerate() {
+            let earlier = self.cells.iter().take(index).flat_map(|cell| &cell.nodes);
+            if earlier.chain(cell.nodes.iter().take(place)).any(|other| other == node) {
+                return Err(SpecProblem::NodeTwice { node: *node });
             }
         }
         Ok(())
@@ -77,12 +85,12 @@ impl BootConfig {
 
 impl VmSpec {
     /// Only the first cell drives the machine's disks and network, and talks to clients.
-    pub(crate) fn validate_cell(&self) -> Result<(), SpecError> {
+    pub(crate) fn each_problem_of_cell(&self, to: &mut Tell<'_>) -> ControlFlow<SpecError> {
         let has =
             [("disks", !self.disks.is_empty()), ("nets", !self.nets.is_empty()), ("ports", !self.ports.is_empty())];
-        match has.iter().find(|(_, has)| *has && self.cell != 0) {
-            Some((field, _)) => Err(SpecError::new(*field, SpecProblem::NotInFirstCell)),
-            None => Ok(()),
+        for (field, _) in has.iter().filter(|(_, has)| *has && self.cell != 0) {
+            to(SpecError::new(*field, SpecProblem::NotInFirstCell))?;
         }
+        ControlFlow::Continue(())
     }
 }

@@ -5,8 +5,8 @@ use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
 use crate::Text;
-use crate::check::SpecError;
 use crate::name::{Label, Name};
+use crate::problem::SpecError;
 use crate::vm::VmState;
 
 /// Why a request was refused. Nothing has changed then.

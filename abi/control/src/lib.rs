@@ -44,6 +44,7 @@ mod frame;
 mod machine;
 mod message;
 mod name;
+mod problem;
 mod spec;
 mod stats;
 mod stretch;
@@ -55,7 +56,6 @@ pub use boot::{
     PlacementBy, SubnetSpec,
 };
 pub use cell::{CellSpec, MAX_CELLS};
-pub use check::{SpecError, SpecProblem};
 pub use error::ControlError;
 pub use event::{
     Event, EventKind, Followed, MigrationReason, PlacementAction, PlacementReason, SharingRefusal, VmLabel,
@@ -71,6 +71,7 @@ pub use message::{
     StreamData, StreamEnd,
 };
 pub use name::{Label, LabelError, MAX_LABEL, MAX_NAME, Name, NameError};
+pub use problem::{SpecError, SpecProblem};
 pub use spec::{
     BadMac, Boot, DEFAULT_MTU, DEFAULT_WEIGHT, DiskMode, DiskSpec, GUEST_AGENT_PORT, Interrupts, MAX_CMDLINE,
     MAX_DISK_NAME, MAX_MEMORY_MIB, MAX_NODES, MAX_PORTS, MAX_SEGMENTS, MAX_VCPUS, MAX_WEIGHT, MIN_MEMORY_MIB, MIN_MTU,

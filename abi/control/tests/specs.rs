@@ -270,3 +270,33 @@ fn what_is_the_first_cells_is_refused_elsewhere() {
     let lost = config(vec![VmSpec { cell: 1, ..bare }]).validate().expect_err("no such cell");
     assert_eq!(lost.to_string(), "vms[0].cell: there is no cell 1");
 }
+
+/// Whoever explains a description to people wants all that is wrong with it, and not what follows from something else that is.
+#[test]
+fn all_problems_are_told_with_their_places() {
+    let mut first = vm("a");
+    (first.vcpus, first.nodes, first.memory_mib, first.weight) = (0, 2, 0, 0);
+    first.boot = program(0x8020_0001, &[(0x8020_0001, 1, 1)]).boot;
+    let second = VmSpec { nets: vec![net("wan"), net("man")], memory_mib: 65, ..vm("a") };
+    let mut config = config(vec![first, second, vm("b"), vm("b")]);
+    config.options.time_slice_us = 1;
+    config.options.console_kib = 1;
+    let places: Vec<String> = config.problems().iter().map(|error| error.field.clone()).collect();
+    // No nodes without vCPUs, and no place for a program without memory.
+    let wanted = [
+        "options.time_slice_us",
+        "options.console_kib",
+        "vms",
+        "vms",
+        "vms[0].vcpus",
+        "vms[0].memory_mib",
+        "vms[0].weight",
+        "vms[0].boot.entry",
+        "vms[1].memory_mib",
+        "vms[1].nets[0].subnet",
+        "vms[1].nets[1].subnet",
+    ];
+    assert_eq!(places, wanted);
+    assert_eq!(config.validate().map_err(|error| error.field), Err("options.time_slice_us".to_owned()));
+    assert_eq!(config.vms[2].problems(), []);
+}
