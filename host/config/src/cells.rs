@@ -7,18 +7,28 @@ use crate::check::Places;
 use crate::reader::{At, Section};
 use crate::suggest::hint;
 
-/// Reads the cells of a machine with so many nodes; none if all nodes are one cell. `count` is what `[machine]` says.
-pub fn read(top: &Section<'_>, count: Option<&At<usize>>, nodes: usize, places: &mut Places) -> Vec<CellSpec> {
+/// Reads the cells of a machine with so many nodes, or with an unknown number of them; none if all nodes are one cell, `None` if they
+/// cannot be told. `count` is what `[machine]` says.
+pub fn read(
+    top: &Section<'_>,
+    count: Option<&At<usize>>,
+    nodes: Option<usize>,
+    places: &mut Places,
+) -> Option<Vec<CellSpec>> {
     let sections = top.tables("cell");
     let Some(count) = count else {
-        let cells = sections.iter().enumerate().filter_map(|(index, section)| read_cell(section, index, places));
-        return cells.collect();
+        let has_all = !top.has("cell") || !sections.is_empty();
+        let cells = sections.iter().enumerate().map(|(index, section)| read_cell(section, index, places));
+        // Each is read, also behind one that is wrong.
+        let cells: Vec<Option<CellSpec>> = cells.collect();
+        return cells.into_iter().collect::<Option<Vec<_>>>().filter(|_| has_all);
     };
+    let is_said_twice = !sections.is_empty();
     if let Some(section) = sections.first() {
         let help = Some("say either how many there are, or which".to_owned());
         top.error(section.place(), "cell", "[machine] has said `cells` already", help);
     }
-    let count = count.value;
+    let (count, nodes) = (count.value, nodes?);
     let most = MAX_CELLS.min(nodes);
     if count > most {
         let message = format!("{count} cells are too many for {nodes} nodes, at most {most} are possible");
@@ -26,9 +36,10 @@ pub fn read(top: &Section<'_>, count: Option<&At<usize>>, nodes: usize, places: 
         if let Some(machine) = top.table("machine") {
             machine.error(&machine.place_of("cells"), "cells", message, help);
         }
-        return Vec::new();
+        return None;
     }
-    if count == 1 { Vec::new() } else { even(count, nodes) }
+    let cells = if count == 1 { Vec::new() } else { even(count, nodes) };
+    (!is_said_twice).then_some(cells)
 }
 
 fn read_cell(section: &Section<'_>, index: usize, places: &mut Places) -> Option<CellSpec> {
@@ -40,6 +51,9 @@ fn read_cell(section: &Section<'_>, index: usize, places: &mut Places) -> Option
     let nodes = section.require("nodes", nodes, "the cell's nodes by number, for example nodes = [0, 1]");
     section.finish();
     let nodes = nodes?.into_iter().map(|at| NodeId(at.value)).collect();
+    if given.is_none() && section.has("name") {
+        return None;
+    }
     Some(CellSpec { name: given.or_else(|| numbered(index))?, nodes })
 }
 

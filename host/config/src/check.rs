@@ -1,6 +1,6 @@
 //! What only the whole description shows: names that must meet, sums, and the contract of the control protocol.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 
 use control::{BootConfig, DiskMode, DiskSpec, Interrupts, MAX_DISK_NAME, SpecError, SpecProblem};
 
@@ -21,6 +21,8 @@ const MAX_HARTS: u32 = 64;
 pub struct Places {
     prefix: String,
     known: HashMap<String, (Place, String)>,
+    /// What could not be read, by its path; or `node`, `disk` and so on where some of these are not among those read.
+    doubtful: HashSet<String>,
 }
 
 impl Places {
@@ -40,12 +42,33 @@ impl Places {
             Some(key) => (section.place_of(key), section.path(key)),
             None => (section.place().clone(), section.path("").trim_end_matches('.').to_owned()),
         };
-        let whole = if self.prefix.is_empty() || field.is_empty() {
+        self.known.insert(self.whole(field), (place, path));
+    }
+
+    /// Notes that `field` could not be read, so that nothing is concluded from what stands in for it.
+    pub fn doubt(&mut self, field: &str) {
+        self.doubtful.insert(self.whole(field));
+    }
+
+    /// Whether this path was read.
+    pub fn knows(&self, path: &str) -> bool {
+        !self.doubtful.contains(path)
+    }
+
+    /// Every doubt comes with an error, so that nothing is used that was not checked.
+    ///
+    /// # Panics
+    /// If there is one without.
+    pub fn justify(&self, report: &Report) {
+        assert!(report.has_errors() || self.doubtful.is_empty(), "doubts without an error: {:?}", self.doubtful);
+    }
+
+    fn whole(&self, field: &str) -> String {
+        if self.prefix.is_empty() || field.is_empty() {
             format!("{}{field}", self.prefix)
         } else {
             format!("{}.{field}", self.prefix)
-        };
-        self.known.insert(whole, (place, path));
+        }
     }
 
     /// Reports an error of the contract where its field stands in the file.
@@ -79,19 +102,43 @@ impl Places {
     }
 }
 
-/// Checks a machine as a whole, and decides what was left open.
+/// Checks a machine as a whole, and decides what was left open. What depends on something that could not be read is not checked:
+/// nothing would be told but what follows from the first problem.
 pub fn machine(hardware: &mut HardwareDraft, boot: &BootConfig, places: &Places, report: &Report) {
     nodes(&hardware.plan, places, report);
-    cells(&hardware.plan, boot, places, report);
+    let knows = |groups: &[&str]| groups.iter().all(|group| places.knows(group));
+    if knows(&["node", "cell"]) {
+        cells(&hardware.plan, boot, places, report);
+    }
     disks(hardware, boot, places, report);
     disk_models(&hardware.plan, places, report);
-    vm_disks(&hardware.plan, boot, places, report);
+    if knows(&["disk"]) {
+        vm_disks(&hardware.plan, boot, places, report);
+    }
     machine_features(&hardware.plan, boot, places, report);
-    memory(&hardware.plan, boot, places, report);
-    model(&hardware.plan, places, report);
-    if let Err(error) = boot.validate() {
-        let fallback = duplicate_vm(boot, &error).unwrap_or_default();
-        places.report(report, &fallback, &error);
+    if knows(&["node", "node sizes", "cell"]) {
+        memory(&hardware.plan, boot, places, report);
+    }
+    if knows(&["node", "node sizes", "model"]) {
+        model(&hardware.plan, places, report);
+    }
+    for error in boot.problems().iter().filter(|error| !follows(boot, places, error)) {
+        let fallback = duplicate(boot, error).unwrap_or_default();
+        places.report(report, &fallback, error);
+    }
+}
+
+/// Whether a problem may only be there because of what could not be read.
+fn follows(boot: &BootConfig, places: &Places, error: &SpecError) -> bool {
+    let is_nameless = |name: &str| {
+        let mut vms = boot.vms.iter().enumerate().filter(|(_, vm)| vm.name.as_str() == name);
+        vms.any(|(index, _)| !places.knows(&format!("vms[{index}].name")))
+    };
+    match &error.problem {
+        SpecProblem::UnknownSubnet { .. } => !places.knows("subnet"),
+        SpecProblem::Duplicate { name } => error.field == "vms" && is_nameless(name),
+        SpecProblem::DiskShared { other, .. } | SpecProblem::OverlayShown { other, .. } => is_nameless(other.as_str()),
+        _ => false,
     }
 }
 
@@ -110,7 +157,7 @@ fn nodes(plan: &Hardware, places: &Places, report: &Report) {
             places.error(report, &format!("node[{index}].memory_mib"), message, None);
         }
     }
-    let Some(rows) = &plan.distances else { return };
+    let Some(rows) = plan.distances.as_ref().filter(|_| places.knows("node")) else { return };
     let count = plan.nodes.len();
     if rows.len() != count || rows.iter().any(|row| row.len() != count) {
         let message = format!("must have {count} rows of {count} numbers, one per node");
@@ -169,7 +216,7 @@ fn disk_models(plan: &Hardware, places: &Places, report: &Report) {
     for (index, disk) in plan.disks.iter().enumerate() {
         let Some(model) = disk.model else { continue };
         let path = format!("disk[{index}].model");
-        if plan.model.is_none() {
+        if plan.model.is_none() && places.knows("model") {
             let help = Some("say [model], or leave out the disk's".into());
             places.error(report, &path, "the machine has no model, whose time this disk could take".into(), help);
         }
@@ -208,14 +255,15 @@ fn vm_disks(plan: &Hardware, boot: &BootConfig, places: &Places, report: &Report
 
 fn machine_features(plan: &Hardware, boot: &BootConfig, places: &Places, report: &Report) {
     for (index, subnet) in boot.subnets.iter().enumerate() {
-        if subnet.gateway && !plan.uplink {
+        if subnet.gateway && !plan.uplink && places.knows("network") {
             let help = Some("say [network] uplink = true".into());
             let message = "the machine has no network card".to_owned();
             places.error(report, &format!("subnets[{index}].gateway"), message, help);
         }
     }
     for (index, vm) in boot.vms.iter().enumerate() {
-        if vm.interrupts == Interrupts::Aia && plan.interrupts == MachineInterrupts::Plic {
+        let is_named = places.knows(&format!("vms[{index}].name"));
+        if is_named && vm.interrupts == Interrupts::Aia && plan.interrupts == MachineInterrupts::Plic {
             let message = format!("VM {:?} wants AIA, the machine has only a PLIC", vm.name.as_str());
             let help = Some("say interrupts = \"auto\", or give the machine interrupts = \"aia\"".into());
             places.error(report, &format!("vms[{index}]"), message, help);
@@ -252,6 +300,9 @@ fn memory_of(cell: usize, plan: &Hardware, boot: &BootConfig, places: &Places, r
     let mut promised = 0;
     for (index, vm) in boot.vms.iter().enumerate().filter(|(_, vm)| usize::from(vm.cell) == cell) {
         let path = format!("vms[{index}].memory_mib");
+        if !places.knows(&path) || ["name", "cell"].iter().any(|key| !places.knows(&format!("vms[{index}].{key}"))) {
+            continue;
+        }
         let wanted = u64::from(vm.memory_mib);
         if wanted > total {
             places.error(report, &path, format!("{wanted} MiB are more than {whose} has ({total} MiB)"), None);
@@ -265,11 +316,32 @@ fn memory_of(cell: usize, plan: &Hardware, boot: &BootConfig, places: &Places, r
     }
 }
 
-/// The second VM of a name that is used twice: the contract names only the list.
-fn duplicate_vm(boot: &BootConfig, error: &SpecError) -> Option<String> {
+/// The second one of a name or address that is used twice: the contract names only the list.
+fn duplicate(boot: &BootConfig, error: &SpecError) -> Option<String> {
     let SpecProblem::Duplicate { name } = &error.problem else { return None };
-    let mut same = boot.vms.iter().enumerate().filter(|(_, vm)| vm.name.as_str() == name);
-    same.nth(1).map(|(index, _)| format!("vms[{index}]"))
+    match error.field.as_str() {
+        "vms" => {
+            second(boot.vms.iter().map(|vm| vm.name.as_str()), &name.as_str()).map(|index| format!("vms[{index}]"))
+        }
+        "subnets" => second(boot.subnets.iter().map(|net| net.name.as_str()), &name.as_str())
+            .map(|index| format!("subnets[{index}]")),
+        "vms.nets.mac" => {
+            let nets = || {
+                boot.vms
+                    .iter()
+                    .enumerate()
+                    .flat_map(|(vm, spec)| spec.nets.iter().enumerate().map(move |net| (vm, net)))
+            };
+            let at = second(nets().map(|(_, (_, net))| net.mac.map(|mac| mac.to_string())), &Some(name.clone()))?;
+            nets().nth(at).map(|(vm, (net, _))| format!("vms[{vm}].nets[{net}].mac"))
+        }
+        _ => None,
+    }
+}
+
+/// The position of the second one of these that is `wanted`.
+fn second<T: PartialEq>(all: impl Iterator<Item = T>, wanted: &T) -> Option<usize> {
+    all.enumerate().filter(|(_, one)| one == wanted).nth(1).map(|(index, _)| index)
 }
 
 fn help_for(problem: &SpecProblem) -> Option<String> {

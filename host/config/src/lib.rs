@@ -57,13 +57,16 @@
 //!
 //! # What it refuses
 //! Unknown keys (with the nearest known one), values of the wrong type or range, files that are not there or not of
-//! the right kind, and all that [`control::BootConfig::validate`] rejects. It does not guess and does not correct.
+//! the right kind, a CPU that the monitor cannot use, and all that [`control::BootConfig::problems`] finds. It does not guess and does
+//! not correct. It goes on after a problem, with something that stands in, and tells all that is wrong at once; what can only be
+//! told once another problem is mended is left out.
 //!
 //! Tested by unit tests that compare whole messages.
 #![forbid(unsafe_code)]
 
 mod cells;
 mod check;
+mod cpu;
 mod machine_file;
 mod model;
 mod model_file;

@@ -9,6 +9,8 @@ use toml::de::DeTable;
 
 use crate::cells;
 use crate::check::{self, Places};
+use crate::cpu;
+use crate::model::ModelPlan;
 use crate::model_file;
 use crate::modules::Modules;
 use crate::paths::Loader;
@@ -45,15 +47,22 @@ fn read(loader: &Loader, source: &Rc<Source>, table: &DeTable<'_>, report: &Repo
     let mut hardware = read_hardware(loader, &top, &mut places);
     let subnets = read_subnets(&top, &mut places);
     let options = read_options(&top, &mut places);
-    let cells = cells::read(&top, hardware.cells.as_ref(), hardware.plan.nodes.len(), &mut places);
-    let mut modules = Modules::default();
-    let vms = read_vms(loader, &top, &cells, &mut modules, &mut places);
-    top.finish();
-    let mut boot = BootConfig::new(name?);
-    (boot.cells, boot.subnets, boot.vms, boot.options) = (cells, subnets, vms, options);
-    if !report.has_errors() {
-        check::machine(&mut hardware, &boot, &places, report);
+    // A table that was meant to be one of these is not among those read.
+    for key in ["node", "disk", "subnet", "cell", "network", "model"] {
+        if top.has_misspelled(key) {
+            places.doubt(key);
+        }
     }
+    let nodes = places.knows("node").then_some(hardware.plan.nodes.len());
+    let cells = read_cells(&top, &hardware, nodes, &mut places);
+    let mut modules = Modules::default();
+    let vms = read_vms(loader, &top, cells.as_deref(), &mut modules, &mut places);
+    top.finish();
+    places.justify(report);
+    let name = top.stand_in(name, || Name::new("unknown").expect("a good name"));
+    let mut boot = BootConfig::new(name);
+    (boot.cells, boot.subnets, boot.vms, boot.options) = (cells.unwrap_or_default(), subnets, vms, options);
+    check::machine(&mut hardware, &boot, &places, report);
     Some(MachinePlan {
         name: boot.machine_name.clone(),
         file: source.path.clone(),
@@ -81,6 +90,23 @@ pub struct HardwareDraft {
     pub undecided: Vec<bool>,
     /// How many cells its nodes are divided into.
     pub cells: Option<At<usize>>,
+    /// Whether the file says that, in whatever way.
+    pub has_cells: bool,
+}
+
+/// The cells; `None` if they cannot be told.
+fn read_cells(
+    top: &Section<'_>,
+    hardware: &HardwareDraft,
+    nodes: Option<usize>,
+    places: &mut Places,
+) -> Option<Vec<CellSpec>> {
+    let is_known = places.knows("cell") && (hardware.cells.is_some() || !hardware.has_cells);
+    let cells = cells::read(top, hardware.cells.as_ref(), nodes, places).filter(|_| is_known);
+    if cells.is_none() {
+        places.doubt("cell");
+    }
+    cells
 }
 
 fn read_hardware(loader: &Loader, top: &Section<'_>, places: &mut Places) -> HardwareDraft {
@@ -92,13 +118,23 @@ fn read_hardware(loader: &Loader, top: &Section<'_>, places: &mut Places) -> Har
         places.note(&format!("disk[{}].read_only", disks.len()), &section, Some("read_only"));
         places.note(&format!("disk[{}].model", disks.len()), &section, Some("model"));
         let read_only = section.boolean("read_only").map(|at| at.value);
-        if let Some(disk) = read_disk(loader, &section, read_only.unwrap_or(false)) {
-            undecided.push(read_only.is_none());
-            disks.push(disk);
+        match read_disk(loader, &section, read_only.unwrap_or(false)) {
+            Some(disk) => {
+                undecided.push(read_only.is_none());
+                disks.push(disk);
+            }
+            None => places.doubt("disk"),
         }
         section.finish();
     }
-    let uplink = top.table("network").is_some_and(|network| {
+    if disks.is_empty() && top.has("disk") {
+        places.doubt("disk");
+    }
+    let network = top.table("network");
+    if network.is_none() && top.has("network") {
+        places.doubt("network");
+    }
+    let uplink = network.is_some_and(|network| {
         let uplink = network.boolean("uplink").is_none_or(|at| at.value);
         network.finish();
         uplink
@@ -111,30 +147,38 @@ fn read_hardware(loader: &Loader, top: &Section<'_>, places: &mut Places) -> Har
         disks,
         uplink,
         icount: false,
-        model: top.table("model").map(|section| model_file::read(&section, places)),
+        model: read_model(top, places),
         firmware: Firmware::OpenSbi,
         qemu: None,
         monitor: None,
         qemu_args: Vec::new(),
     };
-    let mut cells = None;
+    let (mut cells, mut has_cells) = (None, false);
     if let Some(section) = top.table("machine") {
         read_machine(loader, &section, &mut plan, places);
         cells = section.number("cells", 1..=MAX_CELLS);
+        has_cells = section.has("cells");
         if cells.is_some() {
             places.note("cells", &section, Some("cells"));
         }
         section.finish();
     }
-    HardwareDraft { plan, undecided, cells }
+    HardwareDraft { plan, undecided, cells, has_cells }
+}
+
+fn read_model(top: &Section<'_>, places: &mut Places) -> Option<ModelPlan> {
+    let errors = top.report().errors();
+    let model = top.table("model").map(|section| model_file::read(&section, places));
+    if top.report().errors() > errors {
+        places.doubt("model");
+    }
+    model
 }
 
 fn read_machine(loader: &Loader, section: &Section<'_>, plan: &mut Hardware, places: &mut Places) {
     if let Some(cpu) = section.string("cpu") {
-        // QEMU's option syntax: `rv64,h=true` is a model with properties.
-        if cpu.value.is_empty() || cpu.value.contains(char::is_whitespace) {
-            let help = Some("for example \"rva23s64\", \"max\" or \"rv64,h=true\"".to_owned());
-            section.error(&cpu.place, "cpu", "must be the name of a CPU model", help);
+        if let Err((message, help)) = cpu::check(&cpu.value, section.has("qemu")) {
+            section.error(&cpu.place, "cpu", message, help);
         }
         plan.cpu = cpu.value;
     }
@@ -169,6 +213,7 @@ fn read_nodes(top: &Section<'_>, places: &mut Places) -> Vec<NodePlan> {
     let mut nodes = Vec::new();
     let sections = top.tables("node");
     if sections.is_empty() {
+        places.doubt("node");
         top.require::<()>("node", None, "a machine has at least one [[node]] with harts and memory_mib");
     }
     for section in sections {
@@ -180,9 +225,12 @@ fn read_nodes(top: &Section<'_>, places: &mut Places) -> Vec<NodePlan> {
         let memory = section.number("memory_mib", 64..=control::MAX_MEMORY_MIB).map(|at| at.value);
         let memory = section.require("memory_mib", memory, "for example memory_mib = 2048");
         section.finish();
-        if let (Some(harts), Some(memory_mib)) = (harts, memory) {
-            nodes.push(NodePlan { harts, memory_mib });
+        if harts.is_none() || memory.is_none() {
+            places.doubt("node sizes");
         }
+        // How many nodes there are is known all the same.
+        let (harts, memory_mib) = (section.stand_in(harts, || 1), section.stand_in(memory, || 64));
+        nodes.push(NodePlan { harts, memory_mib });
     }
     nodes
 }
@@ -194,7 +242,20 @@ fn read_disk(loader: &Loader, section: &Section<'_>, read_only: bool) -> Option<
     let size = section.number("size_mib", 1..=16 * 1024 * 1024_u32);
     let formats = [("raw", ImageFormat::Raw), ("qcow2", ImageFormat::Qcow2)];
     let format = section.choice("format", &formats);
-    let backing = match (file, size) {
+    let backing = read_backing(loader, section, file, size, format);
+    let backing = section.stand_in(backing, || Backing::Scratch { size_mib: 1 });
+    let model = read_disk_model(section, &backing);
+    Some(DiskPlan { name: name?, backing, read_only, model })
+}
+
+fn read_backing(
+    loader: &Loader,
+    section: &Section<'_>,
+    file: Option<At<String>>,
+    size: Option<At<u32>>,
+    format: Option<At<ImageFormat>>,
+) -> Option<Backing> {
+    match (file, size) {
         (Some(file), None) => {
             let path = loader.resolve(section, "file", &file.value, &file.place)?;
             let format = format.map_or(ImageFormat::Raw, |at| at.value);
@@ -202,20 +263,18 @@ fn read_disk(loader: &Loader, section: &Section<'_>, read_only: bool) -> Option<
                 let (bytes, head) = loader.inspect(section, "file", &path, &file.place)?;
                 check_image(section, &file.place, format, bytes, &head);
             }
-            Backing::File { path, format }
+            Some(Backing::File { path, format })
         }
-        (None, Some(size)) => Backing::Scratch { size_mib: size.value },
+        (None, Some(size)) => Some(Backing::Scratch { size_mib: size.value }),
         (Some(_), Some(size)) => {
             let help = Some("an image file has its own size: leave size_mib out".to_owned());
             section.error(&size.place, "size_mib", "there is a file already", help);
-            return None;
+            None
         }
-        (None, None) => {
-            return section.require("file", None, "say `file = ...`, or `size_mib = ...` for an empty disk");
-        }
-    };
-    let model = read_disk_model(section, &backing);
-    Some(DiskPlan { name: name?, backing, read_only, model })
+        // A size that is none was complained about.
+        (None, None) if section.has("size_mib") => None,
+        (None, None) => section.require("file", None, "say `file = ...`, or `size_mib = ...` for an empty disk"),
+    }
 }
 
 fn read_disk_model(section: &Section<'_>, backing: &Backing) -> Option<DiskModel> {
@@ -262,7 +321,13 @@ fn read_subnets(top: &Section<'_>, places: &mut Places) -> Vec<SubnetSpec> {
         let name = section.require("name", name, "for example name = \"lan\"");
         let gateway = section.boolean("gateway").is_some_and(|at| at.value);
         section.finish();
+        if name.is_none() {
+            places.doubt("subnet");
+        }
         subnets.extend(name.map(|name| SubnetSpec { name, gateway }));
+    }
+    if subnets.is_empty() && top.has("subnet") {
+        places.doubt("subnet");
     }
     subnets
 }
@@ -294,7 +359,7 @@ fn read_options(top: &Section<'_>, places: &mut Places) -> MonitorOptions {
 fn read_vms(
     loader: &Loader,
     top: &Section<'_>,
-    cells: &[CellSpec],
+    cells: Option<&[CellSpec]>,
     modules: &mut Modules,
     places: &mut Places,
 ) -> Vec<control::VmSpec> {
@@ -303,8 +368,12 @@ fn read_vms(
     if let (true, Some((place, _))) = (sections.is_empty(), &defaults) {
         top.report().warning(place, "vm_defaults", "there is no [[vm]] to inherit this", None);
     }
+    let has_all_defaults = defaults.is_some() || !(top.has("vm_defaults") || top.has_misspelled("vm_defaults"));
     let mut vms = Vec::new();
-    for section in sections {
+    for mut section in sections {
+        if !has_all_defaults {
+            section.set_partial();
+        }
         let layer = defaults.as_ref().and_then(|(_, layer)| layer.clone());
         vms.extend(vm_file::read_all(loader, section, layer, cells, modules, places, vms.len()));
     }

@@ -1,6 +1,6 @@
 //! What is wrong in a file, and where.
 
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::fmt;
 use std::ops::Range;
 use std::path::{Path, PathBuf};
@@ -138,7 +138,11 @@ impl Place {
 
 /// Collects problems, so that a user sees all at once.
 #[derive(Debug, Default)]
-pub struct Report(RefCell<Vec<Problem>>);
+pub struct Report {
+    problems: RefCell<Vec<Problem>>,
+    /// Errors so far, those told twice counted twice.
+    errors: Cell<usize>,
+}
 
 impl Report {
     pub fn error(&self, place: &Place, key: impl Into<String>, message: impl Into<String>, help: Option<String>) {
@@ -165,20 +169,28 @@ impl Report {
     }
 
     pub fn has_errors(&self) -> bool {
-        self.0.borrow().iter().any(|problem| problem.severity == Severity::Error)
+        self.errors() > 0
+    }
+
+    /// How often something was wrong until now.
+    pub const fn errors(&self) -> usize {
+        self.errors.get()
     }
 
     /// The warnings, or all problems as an error.
     pub fn finish(self) -> Result<Vec<Problem>, ConfigError> {
         let is_bad = self.has_errors();
-        let mut problems = self.0.into_inner();
+        let mut problems = self.problems.into_inner();
         problems.sort_by(|a, b| (&a.file, a.line, a.column).cmp(&(&b.file, b.line, b.column)));
         if is_bad { Err(ConfigError { problems }) } else { Ok(problems) }
     }
 
     /// Defaults are read once per VM that inherits them; their problems are told once.
     fn push(&self, problem: Problem) {
-        let mut problems = self.0.borrow_mut();
+        if problem.severity == Severity::Error {
+            self.errors.set(self.errors.get() + 1);
+        }
+        let mut problems = self.problems.borrow_mut();
         if !problems.contains(&problem) {
             problems.push(problem);
         }

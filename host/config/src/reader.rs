@@ -14,7 +14,7 @@ use toml::Spanned;
 use toml::de::{DeTable, DeValue};
 
 use crate::problem::{Place, Report, Source};
-use crate::suggest::hint;
+use crate::suggest::{hint, nearest};
 
 /// A value and where it stands.
 #[derive(Clone, Debug)]
@@ -38,11 +38,16 @@ pub struct Section<'a> {
     place: Place,
     layers: Vec<Layer<'a>>,
     asked: RefCell<BTreeSet<&'static str>>,
+    /// Whether a table that it should inherit from could not be read: then nobody knows which keys are missing.
+    is_partial: bool,
+    /// Required keys that are not there, and what they are for.
+    missing: RefCell<Vec<(&'static str, String)>>,
 }
 
 impl<'a> Section<'a> {
     pub fn new(report: &'a Report, label: impl Into<String>, place: Place, layers: Vec<Layer<'a>>) -> Self {
-        Self { report, label: label.into(), place, layers, asked: RefCell::default() }
+        let (asked, missing) = (RefCell::default(), RefCell::default());
+        Self { report, label: label.into(), place, layers, asked, is_partial: false, missing }
     }
 
     pub const fn report(&self) -> &'a Report {
@@ -66,6 +71,35 @@ impl<'a> Section<'a> {
     /// Adds a table to inherit from, behind those that it has.
     pub fn inherit(&mut self, layer: Layer<'a>) {
         self.layers.push(layer);
+    }
+
+    /// A table to inherit from is missing; that was complained about.
+    pub const fn set_partial(&mut self) {
+        self.is_partial = true;
+    }
+
+    /// Whether `key` is there, with whatever value.
+    pub fn has(&self, key: &'static str) -> bool {
+        self.value(key).is_some()
+    }
+
+    /// Whether a key that nobody has asked for is probably meant to be `key`.
+    pub fn has_misspelled(&self, key: &'static str) -> bool {
+        let asked = self.asked.borrow();
+        let mut words = self.layers.iter().flat_map(|layer| layer.table.keys()).map(|word| word.get_ref().as_ref());
+        words.any(|word: &str| word != key && !asked.contains(word) && nearest(word, [key]).is_some())
+    }
+
+    /// Something to go on with where a value could not be read, so that the rest is checked as well.
+    ///
+    /// # Panics
+    /// If nobody has complained: then what stands in would be used.
+    pub fn stand_in<T>(&self, value: Option<T>, other: impl FnOnce() -> T) -> T {
+        value.unwrap_or_else(|| {
+            let is_told = self.report.has_errors() || self.is_partial || !self.missing.borrow().is_empty();
+            assert!(is_told, "{}: a value is missing without an error", self.label);
+            other()
+        })
     }
 
     pub fn error(&self, place: &Place, key: &str, message: impl Into<String>, help: Option<String>) {
@@ -246,16 +280,19 @@ impl<'a> Section<'a> {
         sections
     }
 
-    /// Complains that a key is missing, unless it is there (and was complained about already).
+    /// A key that must be there: [`Section::finish`] complains, unless it is there (and was complained about already).
     pub fn require<T>(&self, key: &'static str, value: Option<T>, help: &str) -> Option<T> {
-        if value.is_none() && self.value(key).is_none() {
-            self.error(&self.place, key, "is missing", Some(help.to_owned()));
+        if value.is_none() && !self.has(key) && !self.is_partial {
+            self.missing.borrow_mut().push((key, help.to_owned()));
         }
         value
     }
 
-    /// Complains about every key that nobody asked for.
+    /// Complains about every key that nobody asked for, and about those that are missing, unless one of the others is meant to be it.
     pub fn finish(&self) {
+        for (key, help) in self.missing.borrow().iter().filter(|(key, _)| !self.has_misspelled(key)) {
+            self.error(&self.place, key, "is missing", Some(help.clone()));
+        }
         let asked = self.asked.borrow();
         for layer in &self.layers {
             for key in layer.table.keys() {

@@ -4,8 +4,8 @@ use std::path::Path;
 use std::rc::Rc;
 
 use control::{
-    Boot, CellSpec, DEFAULT_MTU, DiskMode, DiskSpec, Interrupts, Label, MacAddress, Name, NetSpec, OnCrash,
-    OverlaySpec, Pages, Placement, VmSpec,
+    Boot, CellSpec, DEFAULT_MTU, DiskMode, DiskSpec, Interrupts, Label, MAX_MEMORY_MIB, MAX_VCPUS, MacAddress, Name,
+    NetSpec, OnCrash, OverlaySpec, Pages, Placement, VmSpec,
 };
 use toml::de::DeTable;
 
@@ -32,14 +32,13 @@ pub fn load(loader: &Loader, file: &Path, name: Option<&Name>) -> Result<VmPlan,
         let layer = Layer { source: Rc::clone(&source), table: &table };
         let section = Section::new(&report, "", Place { source: Rc::clone(&source), span: 0..0 }, vec![layer]);
         let mut places = Places::default();
-        let reader = VmReader { loader, section: &section, modules: &mut modules, places: &mut places, cells: &[] };
-        spec = reader.read(name, None);
+        let reader =
+            VmReader { loader, section: &section, modules: &mut modules, places: &mut places, cells: Some(&[]) };
+        let read = reader.read(name, None);
         section.finish();
-        if let (Some(spec), false) = (&spec, report.has_errors())
-            && let Err(error) = spec.validate()
-        {
-            places.report(&report, "", &error);
-        }
+        places.justify(&report);
+        read.problems().iter().for_each(|error| places.report(&report, "", error));
+        spec = Some(read);
     }
     let warnings = report.finish()?;
     let spec = spec.expect("without an error there is a VM");
@@ -51,7 +50,7 @@ pub fn read_all(
     loader: &Loader,
     section: Section<'_>,
     defaults: Option<Layer<'_>>,
-    cells: &[CellSpec],
+    cells: Option<&[CellSpec]>,
     modules: &mut Modules,
     places: &mut Places,
     first: usize,
@@ -65,16 +64,20 @@ pub fn read_all(
     if let (Some(source), Some(table)) = (&source, &table) {
         inherit(&mut section, Layer { source: Rc::clone(source), table });
     }
+    if section.has("file") && table.is_none() {
+        section.set_partial();
+    }
     if let Some(defaults) = defaults {
         inherit(&mut section, defaults);
     }
-    check_replicas(&section, count.as_ref());
-    let numbers = 1..=count.as_ref().map_or(1, |count| count.value);
+    // Of replicas that cannot be, one is enough to hear what else is wrong.
+    let can_be = can_replicate(&section, count.as_ref());
+    let numbers = 1..=count.as_ref().filter(|_| can_be).map_or(1, |count| count.value);
     let mut specs = Vec::new();
     for number in numbers {
         places.enter(format!("vms[{}]", first + specs.len()));
         let reader = VmReader { loader, section: &section, modules, places, cells };
-        specs.extend(reader.read(None, Some(number)));
+        specs.push(reader.read(None, Some(number)));
     }
     section.finish();
     specs
@@ -92,9 +95,10 @@ fn inherit<'a>(section: &mut Section<'a>, layer: Layer<'a>) {
     section.inherit(layer);
 }
 
-/// What several VMs cannot have in common.
-fn check_replicas(section: &Section<'_>, count: Option<&At<u16>>) {
-    let Some(count) = count.filter(|count| count.value > 1) else { return };
+/// Complains about what several VMs cannot have in common.
+fn can_replicate(section: &Section<'_>, count: Option<&At<u16>>) -> bool {
+    let Some(count) = count.filter(|count| count.value > 1) else { return true };
+    let errors = section.report().errors();
     let name = section.string("name");
     if name.is_some_and(|name| !name.value.contains("{n}")) {
         let help = Some("for example name = \"build-{n}\" gives build-1, build-2, ...".to_owned());
@@ -106,6 +110,7 @@ fn check_replicas(section: &Section<'_>, count: Option<&At<u16>>) {
             net.error(&mac.place, "mac", "several VMs cannot have one address", help);
         }
     }
+    section.report().errors() == errors
 }
 
 fn included(loader: &Loader, section: &Section<'_>, file: &At<String>) -> Option<Rc<Source>> {
@@ -130,17 +135,31 @@ pub fn read_source(file: &Path, report: &Report) -> Option<Rc<Source>> {
     }
 }
 
-/// Takes a file apart.
+/// Takes a file apart. Of one that is no TOML nobody knows what its parts are: all that is wrong with its syntax is told, and no
+/// more.
 pub fn parse<'a>(source: &'a Rc<Source>, report: &Report) -> Option<DeTable<'a>> {
-    match DeTable::parse(&source.text) {
-        Ok(table) => Some(table.into_inner()),
-        Err(error) => {
-            let span = error.span().unwrap_or(0..0);
+    let (table, mut errors) = DeTable::parse_recoverable(&source.text);
+    errors.sort_by_key(|error| error.span().map_or(0, |span| span.start));
+    let reliable = if errors.iter().any(may_mislead) { 1 } else { errors.len() };
+    let mut last_line = None;
+    for error in errors.iter().take(reliable) {
+        let span = error.span().unwrap_or(0..0);
+        let line = source.text.get(..span.start).map(|before| before.matches('\n').count());
+        // The rest of a line is wrong for the same reason.
+        if line.is_none() || line != last_line {
             let place = Place { source: Rc::clone(source), span };
             report.error(&place, "", error.message().lines().collect::<Vec<_>>().join(", "), None);
-            None
         }
+        last_line = line;
     }
+    errors.is_empty().then(|| table.into_inner())
+}
+
+/// Whether what is wrong is open over lines, so that it makes lines behind it wrong.
+fn may_mislead(error: &toml::de::Error) -> bool {
+    let starts = ["unclosed array,", "unclosed inline table", "missing comma between", "missing key for inline table"];
+    let message = error.message();
+    starts.iter().any(|start| message.starts_with(start)) || message.contains("multi-line")
 }
 
 /// Reads one VM.
@@ -149,12 +168,16 @@ struct VmReader<'r, 's> {
     section: &'r Section<'s>,
     modules: &'r mut Modules,
     places: &'r mut Places,
-    /// The machine's cells; of a VM alone nobody knows them.
-    cells: &'r [CellSpec],
+    /// The machine's cells; none of a VM alone, `None` if they could not be read.
+    cells: Option<&'r [CellSpec]>,
 }
 
+/// Stands in for the name of a VM that has none.
+const NAMELESS: &str = "a-vm-without-a-name";
+
 impl VmReader<'_, '_> {
-    fn read(mut self, name: Option<&Name>, number: Option<u16>) -> Option<VmSpec> {
+    /// The VM; what could not be read is doubted, and something stands in for it with which nothing else is wrong.
+    fn read(mut self, name: Option<&Name>, number: Option<u16>) -> VmSpec {
         self.places.note("", self.section, None);
         for (field, key) in [("ports", "ports"), ("disks", "disk"), ("nets", "net"), ("memory_mib", "memory_mib")] {
             self.places.note(field, self.section, Some(key));
@@ -166,18 +189,28 @@ impl VmReader<'_, '_> {
         self.places.note("boot.cmdline", self.section, Some("cmdline"));
         let given = self.name(number);
         let name = name.cloned().or(given);
-        let vcpus = self.section.any_number("vcpus").map_or(1, |at| at.value);
+        let vcpus = self.section.any_number("vcpus").map(|at| at.value);
+        let vcpus = vcpus.unwrap_or(if self.section.has("vcpus") { MAX_VCPUS } else { 1 });
         let memory = self.section.any_number("memory_mib").map(|at| at.value);
         let memory = self.section.require("memory_mib", memory, "for example memory_mib = 512");
         let words = Words { name: name.as_ref().map_or("", Name::as_str).to_owned(), number };
         let boot = self.boot(&words);
         let disks = self.disks(&words);
         let nets = self.nets();
-        let mut spec = VmSpec::new(name?, vcpus, memory?, boot?);
+        for (field, is_known) in [("name", name.is_some()), ("memory_mib", memory.is_some())] {
+            if !is_known {
+                self.places.doubt(field);
+            }
+        }
+        let section = self.section;
+        let name = section.stand_in(name, || Name::new(NAMELESS).expect("a good name"));
+        let memory = section.stand_in(memory, || MAX_MEMORY_MIB);
+        let nothing = || Boot::Firmware { module: Label::new("unknown").expect("a good label") };
+        let mut spec = VmSpec::new(name, vcpus, memory, section.stand_in(boot, nothing));
         spec.disks = disks;
         spec.nets = nets;
         self.rest(&mut spec);
-        Some(spec)
+        spec
     }
 
     fn name(&self, number: Option<u16>) -> Option<Name> {
@@ -277,7 +310,7 @@ impl VmReader<'_, '_> {
             for key in ["partition", "overlay", "overlay_partition"] {
                 self.places.note(&format!("disks[{}].{key}", disks.len()), &section, Some(key));
             }
-            disks.extend(read_disk(&section, words));
+            disks.extend(read_disk(&section, words, disks.len()));
             section.finish();
         }
         disks
@@ -297,7 +330,7 @@ impl VmReader<'_, '_> {
     }
 
     /// What has a default.
-    fn rest(&self, spec: &mut VmSpec) {
+    fn rest(&mut self, spec: &mut VmSpec) {
         fn set<T>(field: &mut T, value: Option<At<T>>) {
             if let Some(value) = value {
                 *field = value.value;
@@ -321,7 +354,11 @@ impl VmReader<'_, '_> {
             ("first-touch", Placement::FirstTouch),
         ];
         set(&mut spec.placement, section.choice("placement", &placements));
-        spec.cell = cells::position(section, self.cells).unwrap_or(0);
+        let cell = self.cells.map(|cells| cells::position(section, cells));
+        if section.has("cell") && !matches!(cell, Some(Some(_))) {
+            self.places.doubt("cell");
+        }
+        spec.cell = cell.flatten().unwrap_or(0);
         if let Some(ports) = section.strings("ports") {
             spec.ports = ports.iter().filter_map(|port| self.port(port)).collect();
         } else if spec.cell != 0 {
@@ -341,7 +378,8 @@ impl VmReader<'_, '_> {
     }
 }
 
-fn read_disk(section: &Section<'_>, words: &Words) -> Option<DiskSpec> {
+/// What could not be read of it gets a value with which nothing else is wrong.
+fn read_disk(section: &Section<'_>, words: &Words, index: usize) -> Option<DiskSpec> {
     let source = section.string("source");
     let source = section.require("source", source, "the name of one of the machine's disks");
     let source = source.and_then(|text| match Name::new(words.fill(&text.value)) {
@@ -351,8 +389,14 @@ fn read_disk(section: &Section<'_>, words: &Words) -> Option<DiskSpec> {
             None
         }
     });
-    let name = section.parsed::<Name>("name").map(|at| at.value);
-    let partition = section.string("partition").map(|at| at.value);
+    let mut name = section.parsed::<Name>("name").map(|at| at.value);
+    if name.is_none() && section.has("name") {
+        name = Name::new(format!("disk-{index}")).ok();
+    }
+    let mut partition = section.string("partition").map(|at| at.value);
+    if partition.is_none() && section.has("partition") {
+        partition = Some(format!("unknown {index}"));
+    }
     let modes = [
         ("copy-on-write", DiskMode::CopyOnWrite),
         ("persistent", DiskMode::Persistent),
@@ -378,6 +422,8 @@ fn read_overlay(section: &Section<'_>, words: &Words) -> Option<OverlaySpec> {
         return None;
     };
     match Name::new(words.fill(&disk.value)) {
+        // Without its partition it is on the whole disk, or on its own source.
+        Ok(_) if partition.is_none() && section.has("overlay_partition") => None,
         Ok(name) => {
             let (partition, snapshot) = (partition.map(|at| at.value), snapshot.map(|at| at.value));
             Some(OverlaySpec { disk: name, partition, snapshot })

@@ -59,8 +59,9 @@ Examples:
   mirrorball run --plain examples/plic.toml | tee run.log";
 
 pub const CHECK: &str = "\
-Every problem is printed with file, line, key, what is wrong and what would be right. Exit status 2 if there is an \
-error; warnings alone are no error.
+Every problem is printed with file, line, key, what is wrong and what would be right, but those that only follow from \
+another one. A file that is no TOML is told line by line, and looked at no further. Exit status 2 if there is an error; warnings \
+alone are no error.
 
 Examples:
   mirrorball check examples/demo.toml

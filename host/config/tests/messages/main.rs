@@ -1,5 +1,7 @@
 //! Wrong descriptions and the whole messages that they get.
 
+mod together;
+
 use std::fs;
 use std::ops::Add;
 use std::path::Path;
@@ -233,9 +235,14 @@ fn several_vms_from_one() {
 }
 
 #[test]
-fn all_problems_are_told_at_once() {
-    let text = GOOD.replace("harts = 2", "harts = 0").replace("vcpus = 2", "vcups = 2");
-    assert_eq!(message(&text).matches("error:").count(), 2);
+fn cpus() {
+    let with = |cpu: &str| message(&GOOD.replace("[[node]]", &format!("[machine]\ncpu = \"{cpu}\"\n[[node]]")));
+    assert_eq!(
+        with("rva23s65"),
+        "m.toml:4:7: error: machine.cpu: \"rva23s65\" is no 64-bit CPU model of QEMU that is known here\n  \
+         help: did you mean `rva23s64`?"
+    );
+    assert!(with("max,h=off").contains("error: machine.cpu: \"max\" comes without h, which the monitor needs"));
 }
 
 #[test]
@@ -253,18 +260,61 @@ fn a_missing_file() {
     assert!(error.to_string().ends_with("no.toml: error: no such file or directory"), "{error}");
 }
 
-/// Every file that is one character off gets an answer, and no panic.
+/// A machine with a key of every kind.
+const RICH: &str = r#"[machine]
+cpu = "max,h=on"
+distances = [[10, 20], [20, 10]]
+[[node]]
+harts = 1
+memory_mib = 512
+[[node]]
+harts = 1
+memory_mib = 512
+[[cell]]
+name = "a"
+nodes = [0, 1]
+[model]
+preset = "flash"
+[[disk]]
+name = "d"
+size_mib = 8
+model = "ssd"
+[network]
+uplink = true
+[[subnet]]
+name = "lan"
+gateway = true
+[options]
+trace = true
+[vm_defaults]
+memory_mib = 64
+load_address = 0x8020_0000
+[[vm]]
+name = "b-{n}"
+count = 2
+cell = "a"
+kernel = "Image"
+ports = ["p"]
+disk = [{ name = "r", source = "d", partition = "p", overlay = "d", overlay_partition = "o" }]
+net = [{ subnet = "lan", mtu = 1500 }]
+"#;
+
+/// Every file that is one character off gets an answer, and no panic; one that is taken is right for the monitor as well.
 #[test]
 fn no_damage_makes_it_panic() {
     let dir = tempfile::tempdir().expect("a temporary directory");
-    for (place, old) in GOOD.char_indices() {
-        for new in ["", "=", "\"", "[", "9", "\u{e9}", "\n", "{n}"] {
-            let text = format!("{}{new}{}", &GOOD[..place], &GOOD[place + old.len_utf8()..]);
-            if let Err(error) = load(dir.path(), &text) {
-                assert!(format!("{error:#}").contains("m.toml"), "{text}");
+    load(dir.path(), RICH).unwrap_or_else(|error| panic!("{error:#}"));
+    for good in [GOOD, RICH] {
+        for (place, old) in good.char_indices() {
+            for new in ["", "=", "\"", "[", "9", "\u{e9}", "\n", "{n}"] {
+                let text = format!("{}{new}{}", &good[..place], &good[place + old.len_utf8()..]);
+                match load(dir.path(), &text) {
+                    Ok(plan) => assert_eq!(plan.boot.validate(), Ok(()), "{text}"),
+                    Err(error) => assert!(format!("{error:#}").contains("m.toml"), "{text}"),
+                }
+                let file = dir.path().join("m.toml");
+                let _ = Loader { cache: None, check_files: false }.load_vm(&file, None);
             }
-            let file = dir.path().join("m.toml");
-            let _ = Loader { cache: None, check_files: false }.load_vm(&file, None);
         }
     }
 }
