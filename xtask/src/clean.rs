@@ -53,7 +53,7 @@ fn recipes() -> Vec<RecipeKey> {
     own.into_iter().chain(LoadParts::recipes()).collect()
 }
 
-/// Is this an artifact, the link to one, or a download?
+/// Whether this is an artifact, the link to one, or a download.
 fn is_made(path: &Path) -> bool {
     let Some(name) = path.file_name().and_then(|name| name.to_str()) else { return false };
     let unpacked = name.strip_suffix("-packages").filter(|_| path.is_dir());

@@ -74,7 +74,7 @@ impl BootConfig {
         Ok(())
     }
 
-    /// Does the cell of this VM exist?
+    /// Refuses a VM whose cell does not exist. A machine without a list of cells has one, cell 0.
     pub(crate) fn validate_cell_of(&self, vm: &VmSpec) -> Result<(), SpecError> {
         if usize::from(vm.cell) < self.cells.len().max(1) {
             return Ok(());

@@ -222,7 +222,7 @@ impl DiskSpec {
     }
 }
 
-/// Do two disks or partitions have sectors in common?
+/// Whether two disks or partitions have sectors in common. A disk without a partition is meant as a whole.
 fn is_overlap(one: (&Name, &Option<String>), other: (&Name, &Option<String>)) -> bool {
     one.0 == other.0 && (one.1.is_none() || other.1.is_none() || one.1 == other.1)
 }

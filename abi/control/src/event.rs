@@ -190,7 +190,7 @@ pub enum EventKind {
 }
 
 impl EventKind {
-    /// Does it begin, end or hold up a VM's life?
+    /// Whether it begins, ends or holds up a VM's life.
     #[must_use]
     pub const fn is_of_life(&self) -> bool {
         matches!(

@@ -73,7 +73,7 @@ impl SlotState {
         }
     }
 
-    /// May the host write a request here?
+    /// Whether the host may write a request here: there is none yet, or the firmware has answered the last one.
     #[must_use]
     pub const fn is_free(self) -> bool {
         matches!(self, Self::Empty | Self::Done | Self::Refused)

@@ -25,19 +25,19 @@ impl NodeSet {
         if node < MAX_NODES { Self(1 << node) } else { Self::EMPTY }
     }
 
-    /// Is it in?
+    /// Whether `node` is in the set; `false` from [`MAX_NODES`] on.
     #[must_use]
     pub const fn has(self, node: usize) -> bool {
         node < MAX_NODES && self.0 >> node & 1 != 0
     }
 
-    /// Is nothing in?
+    /// Whether no node is in the set.
     #[must_use]
     pub const fn is_empty(self) -> bool {
         self.0 == 0
     }
 
-    /// How many are in?
+    /// The number of nodes in the set.
     #[must_use]
     pub const fn len(self) -> u32 {
         self.0.count_ones()

@@ -96,7 +96,7 @@ impl Mode {
         }
     }
 
-    /// Is this a scheme of the G-stage?
+    /// Whether this is a scheme of the G-stage.
     #[must_use]
     pub const fn is_g_stage(self) -> bool {
         match self {
@@ -140,8 +140,8 @@ impl Mode {
         (input >> level.shift()) as usize & (self.entries(level) - 1)
     }
 
-    /// Can `input` be translated at all? One-stage schemes want it sign-extended from the top significant bit,
-    /// the G-stage wants zeros above ("Guest physical address widths").
+    /// Whether the hart translates `input` at all. One-stage schemes want it sign-extended from the top significant
+    /// bit, the G-stage wants zeros above ("Guest physical address widths").
     #[must_use]
     pub const fn accepts(self, input: u64) -> bool {
         let unused = 64 - self.input_bits();

@@ -73,7 +73,7 @@ pub struct Leaf {
     pub flags: PteFlags,
     /// Memory type.
     pub pbmt: Pbmt,
-    /// Is it one of the 16 equal entries of a 64 KiB translation (Svnapot)?
+    /// Whether it is one of the 16 equal entries of a 64 KiB translation (Svnapot).
     pub is_napot_64k: bool,
 }
 
@@ -180,21 +180,21 @@ impl Pte {
         PteFlags::from_bits_truncate(self.0)
     }
 
-    /// Is V set?
+    /// Whether V is set.
     #[must_use]
     #[inline]
     pub const fn is_valid(self) -> bool {
         self.0 & PteFlags::V.bits() != 0
     }
 
-    /// Is it valid and a leaf?
+    /// Whether it is valid and a leaf.
     #[must_use]
     #[inline]
     pub const fn is_leaf(self) -> bool {
         self.is_valid() && self.0 & PteFlags::PERMISSIONS.bits() != 0
     }
 
-    /// Is it valid and a pointer to a table?
+    /// Whether it is valid and a pointer to a table.
     #[must_use]
     #[inline]
     pub const fn is_table(self) -> bool {

@@ -166,7 +166,7 @@ impl CsrAccess {
         })
     }
 
-    /// Does the instruction write the CSR? (CSRRS/CSRRC with x0 or 0 only read.)
+    /// Whether the instruction writes the CSR: CSRRS and CSRRC with x0 or 0 only read.
     #[must_use]
     pub const fn is_write(self) -> bool {
         matches!(self.operation, CsrOperation::Write)

@@ -17,7 +17,7 @@ pub struct SbiRet {
 }
 
 impl SbiRet {
-    /// Did the call succeed?
+    /// Whether the call succeeded.
     #[must_use]
     pub const fn is_ok(self) -> bool {
         self.error == 0
@@ -69,7 +69,7 @@ pub fn machine_ids() -> (u64, u64, u64) {
     )
 }
 
-/// Does the firmware have extension `eid`?
+/// Whether the firmware has extension `eid`. Asks it with each call.
 #[must_use]
 pub fn probe(eid: usize) -> bool {
     call(base::EID_BASE, base::PROBE_EXTENSION, [eid as u64, 0, 0, 0, 0]).value != 0

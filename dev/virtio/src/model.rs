@@ -73,7 +73,7 @@ impl<'a> Io<'a> {
         self.queues.get_mut(usize::from(index)).filter(|queue| queue.is_ready())
     }
 
-    /// Is this feature negotiated?
+    /// Whether the driver has accepted all features of the mask `bit`.
     #[must_use]
     pub fn has_feature(&self, bit: u64) -> bool {
         self.features & bit == bit

@@ -284,14 +284,14 @@ impl PrivateApt {
 }
 
 impl MachineLists {
-    /// Has its apt any?
+    /// Whether its apt has any lists.
     fn are_there(&self) -> bool {
         let entries = fs::read_dir(&self.files).into_iter().flatten().flatten();
         entries.into_iter().any(|entry| entry.file_name().to_string_lossy().contains("_Packages"))
     }
 }
 
-/// Does this error say that a package is no longer where the lists say, or that they do not know it?
+/// Whether this error says that a package is no longer where the lists say, or that they do not know it.
 fn may_be_gone(error: &str) -> bool {
     const SIGNS: [&str; 9] = [
         "Unable to locate package",

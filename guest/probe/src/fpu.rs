@@ -121,7 +121,7 @@ impl VectorImage {
         }
     }
 
-    /// Are they (still) those?
+    /// Whether the bytes in use are (still) those of [`Self::fill`] with `seed`.
     pub fn is_filled(&self, seed: u64) -> bool {
         self.bytes[..self.used].iter().enumerate().all(|(index, byte)| *byte == Self::pattern(seed, index))
     }

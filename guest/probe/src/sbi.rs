@@ -49,7 +49,7 @@ pub fn probe_extension(eid: u64) -> (i64, u64) {
     call(0x10, 3, [eid, 0, 0, 0, 0])
 }
 
-/// Is this a VM of Mirrorball, rather than a machine of its own?
+/// Whether this is a VM of Mirrorball, rather than a machine of its own.
 pub fn is_mirrorball() -> bool {
     call(0x10, 1, [0; 5]) == MIRRORBALL
 }

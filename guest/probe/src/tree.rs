@@ -18,11 +18,11 @@ pub struct Machine {
     pub ram_start: u64,
     /// Bytes of RAM.
     pub ram_bytes: u64,
-    /// Is there an IMSIC at the usual address?
+    /// Whether there is an IMSIC at the usual address.
     pub has_imsic: bool,
     /// What its harts can do.
     pub isa: Isa,
-    /// Is it a VM of Mirrorball?
+    /// Whether it is a VM of Mirrorball.
     pub is_mirrorball: bool,
     /// Where the tree itself lies: first byte and length.
     tree: (u64, u64),
@@ -76,7 +76,7 @@ impl Machine {
         Ok(machine)
     }
 
-    /// Does any of the `bytes` from `at` on belong to the tree?
+    /// Whether any of the `bytes` from `at` on belongs to the tree.
     pub const fn is_tree(&self, at: u64, bytes: u64) -> bool {
         at < self.tree.0 + self.tree.1 && self.tree.0 < at + bytes
     }

@@ -47,7 +47,7 @@ pub enum ProgramError {
     NoEntry(u64),
 }
 
-/// Is this the beginning of an ELF file?
+/// Whether this is the beginning of an ELF file. Only the magic number is looked at.
 pub fn is_elf(head: &[u8]) -> bool {
     head.starts_with(b"\x7fELF")
 }

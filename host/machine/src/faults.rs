@@ -103,7 +103,7 @@ impl FaultPort {
         Ok(Self { ram, path: path.to_owned() })
     }
 
-    /// Is the firmware ready?
+    /// Whether the firmware is ready: its mailbox is there, in the version that is known here, and so is its status.
     #[must_use]
     pub fn has_mailbox(&self) -> bool {
         self.mailbox(word::MAGIC) == MAILBOX_MAGIC && self.mailbox(word::VERSION) == VERSION && self.status().is_some()

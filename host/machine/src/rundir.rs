@@ -345,7 +345,7 @@ fn make_private(path: &Path) -> Result<(), RunDirError> {
     if is_private(path) { Ok(()) } else { Err(RunDirError::Unsafe { path: path.to_owned() }) }
 }
 
-/// Is it a directory that only this user may enter?
+/// Whether it is a directory that only this user may enter.
 fn is_private(path: &Path) -> bool {
     // Not `metadata`: that would follow someone's symbolic link.
     fs::symlink_metadata(path).is_ok_and(|found| {

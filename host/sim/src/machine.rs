@@ -130,7 +130,7 @@ impl Machine {
         Report::new(&self.vcpus, self.harts.len(), self.now - self.since, self.wasted_ticks, &self.trips)
     }
 
-    /// Has a hart more than it can run at once?
+    /// Whether some hart has more than it can run at once.
     fn is_contended(&self) -> bool {
         self.queues.iter().any(|queue| queue.len() > 1)
     }

@@ -201,7 +201,7 @@ fn merged_kernels_have_copies_on_each_node() {
     assert_eq!(ok(machine.lost_pages()), 0);
 }
 
-/// Has the VM's node got a copy of a whole 2 MiB block?
+/// Whether an event says that the VM got a copy of a whole 2 MiB block.
 fn copied_whole(machine: &Running, vm: &Name) -> bool {
     let is_its = |event: &Event| event.vm.as_ref().is_some_and(|label| label.name.as_ref() == Some(vm));
     let is_whole = |kind: &EventKind| {

@@ -237,7 +237,7 @@ fn used_offset(size: u16) -> usize {
     (avail_offset(size) + 6 + 2 * usize::from(size)).next_multiple_of(4096)
 }
 
-/// Did the index step over `event` on its way from `old` to `new`? (Virtual I/O Device 1.2, `vring_need_event`.)
+/// Whether the index stepped over `event` on its way from `old` to `new` (Virtual I/O Device 1.2, `vring_need_event`).
 const fn has_passed(event: u16, new: u16, old: u16) -> bool {
     new.wrapping_sub(event).wrapping_sub(1) < new.wrapping_sub(old)
 }

@@ -44,13 +44,13 @@ impl AddressRange {
         MachineAddr::new(self.start.raw() + self.bytes)
     }
 
-    /// Does the range hold `address`?
+    /// Whether the range holds `address`.
     #[must_use]
     pub const fn contains(&self, address: MachineAddr) -> bool {
         address.raw() >= self.start.raw() && address.raw() < self.end().raw()
     }
 
-    /// Do the two ranges share an address?
+    /// Whether the two ranges share an address.
     #[must_use]
     pub const fn overlaps(&self, other: &Self) -> bool {
         self.start.raw() < other.end().raw() && other.start.raw() < self.end().raw()

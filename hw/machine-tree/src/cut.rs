@@ -139,7 +139,7 @@ pub fn find_room(free: &[MemoryRange], bytes: u64, align: u64) -> Option<Address
     })
 }
 
-/// Is all of `range` memory of the machine or part of it that has `memory`?
+/// Whether `memory` holds all of `range`, be it in one piece or in several that adjoin.
 #[must_use]
 pub fn is_inside(memory: &[MemoryRange], range: AddressRange) -> bool {
     let mut from = range.start();

@@ -67,7 +67,7 @@ impl ExtensionSet {
     /// No extension.
     pub const EMPTY: Self = Self(0);
 
-    /// Is `extension` in the set?
+    /// Whether `extension` is in the set.
     #[must_use]
     pub const fn has(self, extension: Extension) -> bool {
         self.0 & 1 << extension as u8 != 0

@@ -126,7 +126,7 @@ impl<'t, 'a> TreeNode<'t, 'a> {
         self.record().node.name()
     }
 
-    /// Does the last step of a path mean this node? Without a unit address any address will do.
+    /// Whether the last step of a path means this node. Without a unit address any address will do.
     fn is_named(&self, name: &str) -> bool {
         self.name() == name || (!name.contains('@') && self.name().split('@').next() == Some(name))
     }

@@ -155,7 +155,7 @@ impl Hardware {
         self.harts.iter().enumerate().filter_map(|(id, hart)| Some((id, hart.as_ref()?)))
     }
 
-    /// Is all of this range memory, and none of it the firmware's?
+    /// Whether one memory holds all of this range, and none of it is the firmware's.
     #[must_use]
     pub fn is_open_memory(&self, start: u64, bytes: u64) -> bool {
         let Some(end) = start.checked_add(bytes) else { return false };
@@ -282,7 +282,7 @@ fn msi_targets(soc: &FdtNode<'_>) -> Option<[MsiTarget; 2]> {
     Some([target(true)?, target(false)?])
 }
 
-/// Does this interrupt controller interrupt M-mode?
+/// Whether this interrupt controller interrupts M-mode, by the first entry of its `interrupts-extended`.
 pub(crate) fn is_machine_level(device: &FdtNode<'_>) -> bool {
     let list = bytes(device, "interrupts-extended").unwrap_or_default();
     list.get(4..8).is_some_and(|number| be32(number) == MACHINE_EXTERNAL)

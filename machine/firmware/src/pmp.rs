@@ -93,7 +93,8 @@ impl Plan {
         core::array::from_fn(|index| self.entries.get(index).copied().unwrap_or_default())
     }
 
-    /// Does the hardware allow S-mode this access?
+    /// Whether the hardware allows S-mode this access: the first entry that matches decides, and without one it
+    /// refuses.
     #[must_use]
     pub fn allows(&self, address: u64, access: Access) -> bool {
         let right = match access {

@@ -18,7 +18,7 @@ pub(crate) const NO_CHAIN: u32 = NIL;
 pub(crate) enum Attached {
     /// It is there. `is_first`: before, nobody mapped the page.
     Done {
-        /// Is it the only one?
+        /// Whether it is the page's only one.
         is_first: bool,
     },
     /// There is no link: [`Chains::add_page`], then again.

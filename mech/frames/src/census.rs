@@ -38,7 +38,7 @@ pub struct VmPages {
 }
 
 impl VmPages {
-    /// Is nothing left? So it must be after a VM ended.
+    /// Whether no page is left. So it must be after a VM ended.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         *self == Self::default()

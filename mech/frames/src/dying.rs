@@ -42,7 +42,7 @@ impl DyingList {
         self.pages
     }
 
-    /// Is nothing in it?
+    /// Whether it has neither frames nor references.
     #[must_use]
     pub const fn is_empty(&self) -> bool {
         self.pages == 0 && self.references.is_empty()
@@ -172,7 +172,7 @@ impl PendingShootdown {
         tracker.targets(&self.token)
     }
 
-    /// May it be redeemed?
+    /// Whether it may be redeemed: every hart that was inside the VM has passed. Once true it stays true.
     #[must_use]
     pub fn is_complete(&self, tracker: &ShootdownTracker) -> bool {
         tracker.is_complete(&self.token)
@@ -198,7 +198,7 @@ impl PendingShootdown {
         self.token.generation()
     }
 
-    /// Is nothing to be freed by it?
+    /// Whether it frees nothing: its change of the tables only has to come into force.
     #[must_use]
     pub const fn is_empty(&self) -> bool {
         self.dying.is_empty()

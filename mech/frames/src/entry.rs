@@ -187,13 +187,13 @@ impl MemMapEntry {
         self.link.store(0, Relaxed);
     }
 
-    /// Is it `state`, in a block of this order?
+    /// Whether it is in `state`, in a block of this order.
     #[inline]
     pub(crate) fn is(&self, state: PageState, order: u8) -> bool {
         self.meta.load(Relaxed) & STATE_AND_ORDER == state as u64 | u64::from(order) << ORDER_SHIFT
     }
 
-    /// Is it the first page of a block of this order in the buddy lists?
+    /// Whether it is the first page of a block of this order in the buddy lists.
     #[inline]
     pub(crate) fn is_listed(&self, order: u8) -> bool {
         let want = PageState::Free as u64 | u64::from(order) << ORDER_SHIFT;

@@ -255,7 +255,7 @@ impl Frames {
         is_owners
     }
 
-    /// Was this frame taken to back `owner`'s guest page (and the ones behind it)?
+    /// Whether this frame was taken to back `owner`'s guest page (and the ones behind it).
     #[must_use]
     #[inline]
     pub fn is_private_of<Contents>(&self, frame: &Frame<Contents>, owner: PageOwner) -> bool {
@@ -346,7 +346,8 @@ impl Frames {
         IdleWork::Zeroed(zeroed)
     }
 
-    /// Has [`Frames::idle_step`] something to do for this node? A hint: large blocks were taken since it had not.
+    /// Whether [`Frames::idle_step`] may have something to do for this node. A hint: large blocks were taken since it
+    /// had nothing to do.
     #[inline]
     #[must_use]
     pub fn wants_zeroing(&self, node: NodeId) -> bool {

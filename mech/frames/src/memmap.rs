@@ -127,7 +127,8 @@ impl MemMap {
         })
     }
 
-    /// Are all `pages` from `start` described, single and [`PageState::Bad`]? So they are before they are donated.
+    /// Whether all `pages` from `start` are described, single and [`PageState::Bad`]. So they are before they are
+    /// donated.
     pub(crate) fn is_unused(&self, start: Mfn, pages: u64) -> bool {
         (start.raw()..start.raw() + pages)
             .all(|page| self.entry(Mfn::new(page)).is_some_and(|e| e.is(PageState::Bad, 0)))

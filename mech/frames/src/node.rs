@@ -81,7 +81,7 @@ pub(crate) enum IdleJob {
 pub(crate) struct Taken<'m> {
     pub(crate) mfn: Mfn,
     pub(crate) entry: &'m MemMapEntry,
-    /// Are its contents zero?
+    /// Whether all its contents are zero.
     pub(crate) is_zero: bool,
 }
 
@@ -106,7 +106,7 @@ pub(crate) struct NodeMemory {
     /// Large blocks to keep zeroed.
     zeroed_large_target: u32,
     half_zeroed: Option<HalfZeroed>,
-    /// Is some hart working on a large block now?
+    /// Whether some hart is zeroing a large block now.
     is_zeroing: bool,
     pub(crate) chains: Chains,
     pub(crate) sharing: Sharing,

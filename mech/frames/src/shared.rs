@@ -162,8 +162,8 @@ impl Frames {
         Ok(left == 0)
     }
 
-    /// Is a page of [`crate::PageUse::Shared`] its holder's alone? Once it is, it stays so until the holder lets somebody map
-    /// it.
+    /// Whether a page of [`crate::PageUse::Shared`] is its holder's alone. Once it is, it stays so until the holder
+    /// lets somebody map it.
     #[must_use]
     pub fn is_held_alone(&self, mfn: Mfn) -> bool {
         self.map().entry(mfn).is_some_and(|entry| {

@@ -145,7 +145,7 @@ impl Frames {
         held.map(|held| u64::from(is_free(held))).sum()
     }
 
-    /// Does a guest page map the shared page?
+    /// Whether a guest page maps the shared page. Takes the lock of the page's node.
     fn is_mapped(&self, page: Mfn) -> bool {
         let entry = self.map().known(page);
         let _node = self.lock_of(entry);

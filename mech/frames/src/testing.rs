@@ -30,7 +30,7 @@ impl FakeMemory {
         Self { regions: regions.to_vec(), pages: RefCell::default() }
     }
 
-    /// Is all of the page zero?
+    /// Whether all of the page is zero.
     #[must_use]
     pub fn is_zero(&self, mfn: Mfn) -> bool {
         self.with_page(mfn, |page| page.iter().all(|word| *word == 0))

@@ -210,15 +210,15 @@ impl<M: Machine> Inner<M> {
         self.moving.drain(..).for_each(|block| self.machine.frames().free(block.frame));
     }
 
-    /// Has nobody touched the block since it was watched?
+    /// Whether nobody has touched the block since it was watched.
     fn is_still(&self, block: &BlockMove) -> bool {
         let same = PageState::Private { mfn: block.source, pins: 0, watched: true };
         let found = self.pmap.lookup(self.machine.memory(), block.gfn);
         found.is_ok_and(|mapping| mapping.size == PageSize::Large && mapping.state == same)
     }
 
-    /// Somebody has copied what they took of the block. Is it all there now, or does it stay? Neither (`None`) while there is more to
-    /// copy, or others copy.
+    /// Somebody has copied what they took of the block. `true`: all of it is there now. `false`: the block stays where
+    /// it was. `None` while there is more to copy, or others copy.
     fn has_copied(&mut self, gfn: Gfn) -> Option<bool> {
         let Some(at) = self.moving.iter().position(|block| block.gfn == gfn) else { return Some(false) };
         let is_touched = !self.moving.get(at).is_some_and(|block| self.is_still(block));

@@ -79,7 +79,7 @@ impl<M: Machine> GuestRam<M> {
         true
     }
 
-    /// Has nobody written to the block, which `page` backs, since it was watched?
+    /// Whether nobody has written to the block, which `page` backs, since it was watched.
     #[must_use]
     pub fn is_unwritten(&self, gfn: Gfn, page: Mfn) -> bool {
         self.inner.lock().is_unwritten(gfn.large_base(), page)
@@ -161,13 +161,13 @@ impl<M: Machine> GuestRam<M> {
         true
     }
 
-    /// Is the block of `gfn` being copied?
+    /// Whether the block of `gfn` is being copied.
     #[must_use]
     pub fn is_copying_block(&self, gfn: Gfn) -> bool {
         self.inner.lock().is_copying(gfn)
     }
 
-    /// Is there something to copy for `node`?
+    /// Whether a block for `node` has pages left to copy, and no hart is at it.
     #[must_use]
     pub fn has_block_copy(&self, node: NodeId) -> bool {
         self.inner.lock().copying.iter().any(|copy| copy.is_open(node))
@@ -237,7 +237,7 @@ impl BlockCopy {
         }
     }
 
-    /// Is it for `node`, not complete, and is nobody at it?
+    /// Whether it is for `node`, not complete, and nobody is at it.
     const fn is_open(&self, node: NodeId) -> bool {
         self.to.0 == node.0 && self.copied < PAGES_PER_LARGE && self.frame.is_some()
     }

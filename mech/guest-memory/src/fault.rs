@@ -127,7 +127,7 @@ impl<M: Machine> GuestRam<M> {
 }
 
 impl<M: Machine> Inner<M> {
-    /// Has the guest's whole block of 2 MiB nothing behind it?
+    /// Whether the guest's whole block of 2 MiB has nothing behind it.
     pub(super) fn is_vacant_block(&self, gfn: Gfn) -> bool {
         let mapping = self.pmap.lookup(self.machine.memory(), gfn);
         mapping.is_ok_and(|mapping| mapping.is_absent() && mapping.size == PageSize::Large)

@@ -115,9 +115,9 @@ pub struct Spec {
     pub bytes: u64,
     /// The mode of its tables.
     pub mode: Mode,
-    /// May blocks of 2 MiB back it?
+    /// Whether blocks of 2 MiB may back it.
     pub large_pages: bool,
-    /// May it have pages in common with others?
+    /// Whether it may have pages in common with others.
     pub may_share: bool,
 }
 
@@ -128,7 +128,7 @@ pub struct GuestRam<M: Machine> {
     base: Gfn,
     pages: u64,
     large_allowed: bool,
-    /// May it have pages in common with others?
+    /// Whether it may have pages in common with others.
     may_share: bool,
     inner: Mutex<Inner<M>>,
     tlb: ShootdownTracker,
@@ -139,7 +139,7 @@ pub struct GuestRam<M: Machine> {
     untold: AtomicU64,
     /// Frames that wait for shootdowns; a leaf of the lock order.
     later: Mutex<later::Later>,
-    /// Are there any?
+    /// Whether frames are in `later`.
     has_later: AtomicBool,
     /// From when on split blocks may be put together.
     join_from: AtomicU64,
@@ -170,7 +170,7 @@ struct Inner<M: Machine> {
     /// Blocks that are being copied for other nodes. Nobody else watches those.
     copying: Vec<block_copy::BlockCopy>,
     teardown_at: Option<Gfn>,
-    /// The number of the block that was looked at last: can it be put together?
+    /// The number of the last block that was asked whether it can be put together.
     join_at: u64,
 }
 
@@ -202,7 +202,7 @@ impl<M: Machine> GuestRam<M> {
         &self.tlb
     }
 
-    /// Is `addr` RAM?
+    /// Whether `addr` is RAM.
     #[inline]
     #[must_use]
     pub const fn is_ram(&self, addr: GuestPhysAddr) -> bool {

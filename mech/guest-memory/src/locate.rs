@@ -30,7 +30,7 @@ pub struct Located {
     pub size: PageSize,
     /// What backs it.
     pub backing: Backing,
-    /// Does a device use it?
+    /// Whether a device uses it.
     pub is_pinned: bool,
     /// How often it was tried.
     pub tries: Tries,

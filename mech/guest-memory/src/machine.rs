@@ -74,7 +74,7 @@ pub trait Machine: Clone + Sized {
 /// No copies are made on a node with less than this part of its memory free: one of so many.
 const RESERVE: u64 = 16;
 
-/// Has the node so much free memory that it can have copies of pages?
+/// Whether the node has enough free memory for copies of pages: a sixteenth of what it has.
 #[must_use]
 pub fn has_reserve(frames: &Frames, node: NodeId) -> bool {
     let counts = frames.counts(node);

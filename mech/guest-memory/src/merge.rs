@@ -168,7 +168,7 @@ pub fn fingerprint(memory: &impl MachineMemory, page: Mfn) -> u64 {
     }
 }
 
-/// Is the page all zeroes?
+/// Whether the page is all zeroes.
 fn is_zero(memory: &impl MachineMemory, page: Mfn) -> bool {
     words(memory, page).all(|word| word == 0)
 }
@@ -259,8 +259,8 @@ impl<M: Machine> GuestRam<M> {
         merged
     }
 
-    /// Can no hart write unseen what is watched? If somebody who moves pages has watched one of these anew meanwhile, after a write,
-    /// some may: they are looked at again some time.
+    /// Whether no hart can write unseen what is watched. If somebody who moves pages has watched one of these anew
+    /// meanwhile, after a write, some may: they are looked at again some time.
     fn is_watch_settled(&self, inner: &Inner<M>) -> bool {
         self.tlb.all_passed(inner.last_watched)
     }
@@ -290,7 +290,7 @@ impl<M: Machine> GuestRam<M> {
         }
     }
 
-    /// May it have pages in common with others?
+    /// Whether it may have pages in common with others.
     #[must_use]
     pub const fn may_share(&self) -> bool {
         self.may_share
@@ -311,7 +311,7 @@ impl<M: Machine> GuestRam<M> {
         self.defer(PendingShootdown::new(self.tlb.retire(), dying));
     }
 
-    /// Does one large page back the block of `first`?
+    /// Whether one large page backs the block of `first`.
     #[must_use]
     pub fn is_large(&self, first: Gfn) -> bool {
         self.inner.lock().pmap.lookup(self.memory(), first).is_ok_and(|mapping| mapping.size == PageSize::Large)
@@ -391,7 +391,7 @@ impl<M: Machine> GuestRam<M> {
         Some(Watched { page, writes, since: self.call_out_of(token) })
     }
 
-    /// Would a write to the block be seen by now?
+    /// Whether a write to the block would be seen by now: every hart has passed the watch's shootdown.
     #[must_use]
     pub fn is_in_force(&self, watch: Watched) -> bool {
         self.tlb.all_passed(watch.since)

@@ -61,7 +61,7 @@ pub struct Replication {
 }
 
 impl Migration {
-    /// Can it go on at once? If not, it waits for other harts.
+    /// Whether it can go on at once. If not, it waits for other harts.
     #[must_use]
     pub const fn has_more(&self) -> bool {
         self.has_more
@@ -75,7 +75,7 @@ impl Replication {
         Self { gfns, on, counts: PlacedCounts::default(), patience: PATIENCE, has_more: false }
     }
 
-    /// Can it go on at once? If not, it waits for other harts.
+    /// Whether it can go on at once. If not, it waits for other harts.
     #[must_use]
     pub const fn has_more(&self) -> bool {
         self.has_more
@@ -327,7 +327,7 @@ impl<M: Machine> GuestRam<M> {
 }
 
 impl<M: Machine> Inner<M> {
-    /// Is somebody moving the page at `gfn`?
+    /// Whether somebody is moving the page at `gfn`, or its block.
     pub(super) fn is_held(&self, gfn: Gfn) -> bool {
         self.held.contains(&gfn) || self.is_moving_block(gfn)
     }

@@ -90,7 +90,8 @@ impl<M: Machine> Leaves<'_, M> {
 }
 
 impl<M: Machine> Inner<M> {
-    /// Does one leaf stand for a block that the pmap knows as single pages, as it may for shared ones?
+    /// Whether one leaf stands for the whole block of `gfn`. It may though the pmap knows single pages, where they are
+    /// shared.
     fn is_under_large_leaf(&self, gfn: Gfn) -> bool {
         let leaves = self.tables.iter().filter_map(|table| table.lookup(self.machine.memory(), gfn));
         leaves.into_iter().any(|leaf| leaf.size == PageSize::Large)

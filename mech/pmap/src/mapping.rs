@@ -32,13 +32,13 @@ impl Mapping {
         self.state.rights()
     }
 
-    /// Is there something that may be read but not written?
+    /// Whether there is something that may be read but not written.
     #[must_use]
     pub const fn is_read_only(&self) -> bool {
         matches!(self.state.rights(), Rights::Read)
     }
 
-    /// Is there nothing yet?
+    /// Whether nothing backs it yet.
     #[must_use]
     pub const fn is_absent(&self) -> bool {
         matches!(self.state, PageState::Absent)

@@ -105,7 +105,7 @@ impl Pmap {
         self.pages
     }
 
-    /// Is `gfn` RAM?
+    /// Whether `gfn` is RAM.
     #[must_use]
     #[inline]
     pub const fn contains(&self, gfn: Gfn) -> bool {
@@ -134,7 +134,8 @@ impl Pmap {
         })
     }
 
-    /// Can one large page back the block that `gfn` lies in? Nothing of it may be in use, and it must be RAM throughout.
+    /// Whether one large page can back the block that `gfn` lies in. Nothing of it may be in use, and it must be RAM
+    /// throughout.
     #[must_use]
     pub fn can_be_large(&self, gfn: Gfn) -> bool {
         self.is_whole(gfn) && matches!(self.block(gfn), Ok(Block::Whole(PageState::Absent)))
@@ -248,7 +249,7 @@ impl Pmap {
         Ok(Mapping { gfn, size: PageSize::Large, state })
     }
 
-    /// Would [`Pmap::collapse`] do for the block of `gfn`, if none of its pages were watched?
+    /// Whether [`Pmap::collapse`] would do for the block of `gfn`, if none of its pages were watched.
     #[must_use]
     pub fn is_one_block<M: MachineMemory>(&self, memory: &M, gfn: Gfn) -> bool {
         let Ok(Block::Table { mfn: table, used }) = self.block(gfn) else { return false };
@@ -414,7 +415,7 @@ impl Pmap {
         PageOwner { vm: self.vm, gfn }
     }
 
-    /// Is the block of `gfn` RAM throughout?
+    /// Whether the block of `gfn` is RAM throughout.
     #[inline]
     pub(crate) fn is_whole(&self, gfn: Gfn) -> bool {
         let first = gfn.large_base();
@@ -426,7 +427,7 @@ impl Pmap {
         ((gfn.raw() - self.first_block) / PAGES_PER_LARGE) as usize
     }
 
-    /// Does the memmap say that `frame` was taken to back `gfn`?
+    /// Refuses a frame of which the memmap does not say that it was taken to back `gfn`.
     #[inline]
     pub(crate) fn check_owner(&self, frames: &Frames, frame: &Frame<Clean>, gfn: Gfn) -> Result<(), PmapError> {
         let owner = self.owner(gfn);

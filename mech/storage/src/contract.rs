@@ -20,10 +20,11 @@ pub trait PageStore {
     /// go of it.
     fn free(&self, page: Mfn);
 
-    /// Does a guest map the page, or may a TLB still know that one did? Such a page is not written any more.
+    /// Whether a guest maps the page, or a TLB may still know that one did. Such a page is not written any more.
     fn is_mapped(&self, page: Mfn) -> bool;
 
-    /// Is there hardly any memory left, not even for what finds pages? Then modified blocks go only where others are already.
+    /// Whether hardly any memory is left, not even for what finds pages. Then modified blocks go only where others are
+    /// already.
     fn is_short(&self) -> bool {
         false
     }
@@ -107,7 +108,7 @@ pub struct IoToken(pub u64);
 pub struct FailedIo {
     /// The first sector concerned.
     pub sector: u64,
-    /// Was it to be written? A flush is nobody's sector, and counts as a write of the first.
+    /// Whether it was to be written. A flush is nobody's sector, and counts as a write of the first.
     pub is_write: bool,
 }
 

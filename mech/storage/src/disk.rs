@@ -112,7 +112,7 @@ impl SharedDisk {
         self.capacity
     }
 
-    /// Does the machine's disk refuse writes?
+    /// Whether the machine's disk refuses writes. VMs may still write to overlays of it.
     #[must_use]
     pub const fn is_disk_read_only(&self) -> bool {
         self.is_read_only
@@ -155,7 +155,7 @@ impl SharedDisk {
         self.mounts.get(mount.0).map_or(0, |mount| mount.sectors)
     }
 
-    /// Are writes to it refused?
+    /// Whether a virtual disk refuses writes; one that is gone does.
     #[must_use]
     pub fn is_read_only(&self, mount: MountId) -> bool {
         self.mounts.get(mount.0).is_none_or(|mount| matches!(mount.backing, Backing::Nowhere))
@@ -234,7 +234,7 @@ impl SharedDisk {
         }
     }
 
-    /// May there be requests for [`SharedDisk::next_ready`]?
+    /// Whether [`SharedDisk::next_ready`] may have requests. It has none if this is `false`.
     #[must_use]
     pub fn has_ready(&self) -> bool {
         !self.ready.is_empty()

@@ -53,7 +53,7 @@ impl<E: Copy> BlockIndex<E> {
         Self { chunks: Vec::new(), ranges: 0, used_chunks: 0 }
     }
 
-    /// Is there no entry?
+    /// Whether there is no entry.
     #[must_use]
     #[inline]
     pub const fn is_empty(&self) -> bool {

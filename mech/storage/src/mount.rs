@@ -91,7 +91,7 @@ impl Mount {
         matches!(self.backing, Backing::Through)
     }
 
-    /// Do the sectors `[first, first + sectors)` and this mount overlap?
+    /// Whether the sectors `[first, first + sectors)` of the machine's disk overlap this mount.
     pub const fn overlaps(&self, first: u64, sectors: u64) -> bool {
         first < self.first_sector + self.sectors && self.first_sector < first + sectors
     }

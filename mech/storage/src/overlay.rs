@@ -222,7 +222,7 @@ impl Overlay {
         Ok(())
     }
 
-    /// May it say something of `block`?
+    /// Refuses to say anything of `block` where that would take a page or index memory that the overlay may not have.
     fn check_growth(&self, block: u64, pages: &dyn PageStore) -> Result<(), NoRoom> {
         let is_short = pages.is_short() && self.blocks.growth(block, 1) > 0;
         if is_short || self.charge() >= self.limit { Err(NoRoom) } else { Ok(()) }

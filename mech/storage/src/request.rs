@@ -35,7 +35,7 @@ pub enum Kind {
 }
 
 impl Kind {
-    /// Does it move data from or to guest memory?
+    /// Whether it moves data from or to guest memory.
     pub(crate) const fn has_data(self) -> bool {
         matches!(self, Self::Read | Self::Write)
     }

@@ -24,12 +24,12 @@ impl Addresses {
     }
 }
 
-/// Can an interface have this address? Neither a group nor nothing.
+/// Whether an interface can have this address: it is neither a group's nor zero.
 pub(crate) fn is_station(mac: MacAddress) -> bool {
     !mac.is_multicast() && mac.0 != [0; 6]
 }
 
-/// Is this one of the group addresses that end at a bridge (spanning tree, pause, link discovery ...)?
+/// Whether this is one of the group addresses that end at a bridge (spanning tree, pause, link discovery ...).
 pub(crate) const fn is_link_local(mac: MacAddress) -> bool {
     matches!(mac.0, [0x01, 0x80, 0xc2, 0x00, 0x00, last] if last <= 0x0f)
 }

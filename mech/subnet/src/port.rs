@@ -43,7 +43,7 @@ impl PortKind {
         }
     }
 
-    /// May others than its own address be behind it?
+    /// Whether others than its own address may be behind it.
     pub(crate) const fn is_open(self) -> bool {
         !matches!(self, Self::Nic(_))
     }

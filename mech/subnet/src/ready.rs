@@ -28,7 +28,7 @@ impl ReadySet {
         }
     }
 
-    /// Takes a number out; was it in?
+    /// Takes a number out; whether it was in.
     pub fn remove(&self, number: usize) -> bool {
         let bit = 1 << (number % 64);
         let word = self.words.get(number / 64).filter(|word| word.load(Ordering::SeqCst) & bit != 0);
@@ -50,7 +50,7 @@ impl ReadySet {
         }
     }
 
-    /// Is nothing in it?
+    /// Whether nothing is in it. Ports may come meanwhile.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.words.iter().all(|word| word.load(Ordering::SeqCst) == 0)

@@ -187,7 +187,7 @@ impl<H> Subnet<H> {
         self.addresses.learned(port)
     }
 
-    /// May `from` send this?
+    /// The addresses of a frame that `from` may send, or why it may not.
     fn check(&self, from: PortId, kind: PortKind, frame: &FrameBuf) -> Result<Addresses, DropReason> {
         let addresses = Addresses::of(frame.bytes()).ok_or(DropReason::Malformed)?;
         if !is_station(addresses.source) {

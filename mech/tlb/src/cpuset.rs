@@ -36,13 +36,13 @@ impl CpuSet {
         if cpu.index() < Self::CAPACITY { Self(self.0 & !(1 << cpu.0)) } else { self }
     }
 
-    /// Is `cpu` in it?
+    /// Whether `cpu` is in it.
     #[must_use]
     pub const fn contains(self, cpu: CpuIndex) -> bool {
         cpu.index() < Self::CAPACITY && self.0 >> cpu.0 & 1 != 0
     }
 
-    /// Is nobody in it?
+    /// Whether nobody is in it.
     #[must_use]
     pub const fn is_empty(self) -> bool {
         self.0 == 0

@@ -120,7 +120,7 @@ impl ShootdownTracker {
         (0..self.harts.len() as u16).filter(behind).fold(CpuSet::EMPTY, |set, cpu| set.with(CpuIndex(cpu)))
     }
 
-    /// Can no hart use a translation from before `token` any more? Once true it stays true.
+    /// Whether no hart can use a translation from before `token` any more. Once true it stays true.
     #[must_use]
     pub fn is_complete(&self, token: &ShootdownToken) -> bool {
         (0..self.harts.len()).all(|cpu| self.has_passed(cpu, token.generation))

@@ -155,7 +155,7 @@ impl Features {
     }
 }
 
-/// Has the specification this value for `feature`?
+/// Whether the specification has this value for `feature`.
 const fn is_value(feature: Feature, value: u64) -> bool {
     match feature {
         Feature::PointerMasking => matches!(value, 0 | 7 | 16),

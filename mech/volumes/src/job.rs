@@ -142,7 +142,7 @@ impl Store {
         None
     }
 
-    /// May there be requests for [`Store::next_ready`]?
+    /// Whether [`Store::next_ready`] may have requests. It has none if this is `false`.
     #[must_use]
     pub fn has_ready(&self) -> bool {
         !self.ready.is_empty()

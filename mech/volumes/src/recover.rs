@@ -55,7 +55,7 @@ impl Store {
         Ok(store)
     }
 
-    /// Is there a store in a partition? `false` also where it cannot be read.
+    /// Whether there is a store in a partition. `false` also where it cannot be read.
     pub fn is_in(read: ReadBlock<'_>) -> bool {
         matches!(find_superblock(read), Ok(Some(_)))
     }
@@ -108,7 +108,8 @@ impl Store {
         self.check_description(id)
     }
 
-    /// Is a layer what could have been made: with names that are some, and its own among volumes or snapshots?
+    /// Refuses a layer that nobody can have made: one that is too large, has a name that is none, or shares its name
+    /// with another volume or snapshot.
     fn check_description(&self, id: u32) -> Result<(), OpenError> {
         let is_sound = self.layers.get(id).is_some_and(|layer| {
             let Base { disk, partition, sectors } = &layer.base;

@@ -265,7 +265,7 @@ impl Store {
         self.answers.pop_front()
     }
 
-    /// May there be an answer for [`Store::next_answer`]?
+    /// Whether [`Store::next_answer`] has an answer.
     #[must_use]
     pub fn has_answer(&self) -> bool {
         !self.answers.is_empty()
@@ -322,7 +322,7 @@ impl Store {
         self.metrics
     }
 
-    /// Is everything that has happened in the log, and nothing under way?
+    /// Whether everything that has happened is in the log, and nothing is under way. A broken store counts as quiet.
     #[must_use]
     pub fn is_quiet(&self) -> bool {
         self.is_broken || (self.pending.is_empty() && self.commit.is_none() && self.jobs.is_empty())

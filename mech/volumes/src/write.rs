@@ -120,7 +120,8 @@ impl Store {
         Ok((target, blocks, growth))
     }
 
-    /// May a layer say something of `count` blocks from `block` on? By how much its index grows then.
+    /// By how many bytes the index of a layer grows if it says something of `count` blocks from `block` on. An error if
+    /// there is no room for that.
     fn check_index(&mut self, layer: u32, block: u64, count: u64) -> Result<u64, Stop> {
         let growth = self.layers.growth(layer, block, count);
         let promised: u64 = self.held.iter().map(|held| held.growth).sum();

@@ -46,12 +46,12 @@ pub fn adopt(description: &MachineDescription) {
     });
 }
 
-/// Does the firmware let guests have double traps, which it hands on to the monitor? If it knows of them at all, it can be asked to.
+/// Whether the firmware lets guests have double traps, which it hands on to the monitor. Asks it to.
 fn has_double_traps() -> bool {
     sbi::enable_double_traps().is_ok() && keeps_environment(henvcfg::DTE)
 }
 
-/// Can `henvcfg` hold these bits? They need the harts' ability, and the firmware's consent.
+/// Whether `henvcfg` can hold these bits. They need the harts' ability, and the firmware's consent.
 #[expect(unsafe_code)]
 fn keeps_environment(bits: u64) -> bool {
     // UNSAFETY and SAFETY: no guest runs yet; bits that are not implemented read back as zero.

@@ -44,12 +44,12 @@ impl Streams {
         Ok(())
     }
 
-    /// Is a console open?
+    /// Whether a console is open.
     pub(super) fn has_console(&self) -> bool {
         self.open.iter().any(|stream| matches!(stream.kind, Kind::Console { .. }))
     }
 
-    /// Does anybody follow all events?
+    /// Whether anybody follows all events.
     pub(super) fn follows_all(&self) -> bool {
         self.open.iter().any(|stream| matches!(stream.kind, Kind::Events { which: Followed::All, .. }))
     }

@@ -82,19 +82,19 @@ impl Hart {
         }
     }
 
-    /// Does it run its loop?
+    /// Whether it runs its loop.
     #[must_use]
     pub fn is_online(&self) -> bool {
         self.counters.online_at.load(Ordering::Relaxed) != 0
     }
 
-    /// Is it the hart that serves the control port and the lives of VMs?
+    /// Whether it is the hart that serves the control port and the lives of VMs.
     #[must_use]
     pub fn is_control(&self) -> bool {
         self.cpu == CONTROL_HART
     }
 
-    /// Does it run `entity` at this moment?
+    /// Whether it runs `entity` at this moment.
     #[must_use]
     pub fn runs(&self, entity: sched::Entity) -> bool {
         self.counters.running.load(Ordering::Relaxed) == entity.label()
@@ -112,7 +112,7 @@ impl Hart {
         }
     }
 
-    /// Is there anything to look at? (This hart only.) A kick that is missed here rings, and is seen after that.
+    /// Whether there is anything to look at (this hart only). A kick that is missed here rings, and is seen after that.
     #[inline]
     pub fn has_work(&self) -> bool {
         self.kicked.load(Ordering::Acquire)

@@ -32,7 +32,7 @@ impl HartTools {
         }
     }
 
-    /// Has something come that ends a stay in a guest?
+    /// Whether something has come that ends a stay in a guest.
     #[must_use]
     pub fn is_called(&self) -> bool {
         // A timer that has fired stays pending until it is set again.

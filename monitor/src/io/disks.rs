@@ -214,7 +214,7 @@ impl View {
         }
     }
 
-    /// Are writes refused?
+    /// Whether the disk refuses writes. Volumes never do.
     #[must_use]
     pub fn is_read_only(&self) -> bool {
         match &self.backing {
@@ -416,7 +416,7 @@ pub fn shrink(most: u64, locked: Locked) -> bool {
     freed > 0
 }
 
-/// Do the disks of a description exist?
+/// Refuses a description that names disks, or partitions of them, that do not exist.
 ///
 /// # Errors
 /// [`ControlError::NoSuchDisk`], [`ControlError::NoSuchPartition`].

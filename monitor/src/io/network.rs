@@ -75,7 +75,7 @@ pub fn find(name: &Name) -> Result<&'static Network, ControlError> {
     all().iter().find(|network| network.name == *name).ok_or_else(|| ControlError::NoSuchSubnet { name: name.clone() })
 }
 
-/// Do the subnets of a description exist?
+/// Refuses a description that names subnets that do not exist.
 ///
 /// # Errors
 /// [`ControlError::NoSuchSubnet`].

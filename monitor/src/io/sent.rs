@@ -21,7 +21,8 @@ static ROUND_AT: AtomicU64 = AtomicU64::new(u64::MAX);
 /// Whether anybody wants to know what is sent.
 static IS_LOOKING: AtomicBool = AtomicBool::new(false);
 
-/// Does anybody want to know what is sent? A VM that is alone on its machine sends it to nobody who has it twice then.
+/// Whether anybody wants to know what is sent. A VM that is alone on its machine sends it to nobody who has it twice
+/// then.
 #[inline]
 #[must_use]
 pub fn is_looking() -> bool {

@@ -23,7 +23,7 @@ struct Cell {
 }
 
 static CELL: Once<Cell> = Once::new();
-/// Did another cell start this one?
+/// Whether another cell started this one.
 static IS_STARTED: AtomicBool = AtomicBool::new(false);
 /// A hart of this cell has panicked.
 static HAS_FAILED: AtomicBool = AtomicBool::new(false);
@@ -51,13 +51,13 @@ pub fn index() -> usize {
     CELL.get().map_or(0, |cell| cell.index)
 }
 
-/// Is it the one with the machine's devices and the control port?
+/// Whether it is the one with the machine's devices and the control port.
 #[must_use]
 pub fn is_first() -> bool {
     !IS_STARTED.load(Ordering::Relaxed)
 }
 
-/// Is it the machine's only one?
+/// Whether it is the machine's only one; so it seems until boot has called [`set`].
 #[must_use]
 pub fn is_alone() -> bool {
     CELL.get().is_none_or(|cell| cell.names.len() <= 1)
@@ -90,7 +90,7 @@ pub fn close() {
     }
 }
 
-/// Has this cell failed? Then its harts stop where they look.
+/// Whether this cell has failed. Then its harts stop where they look.
 #[must_use]
 pub fn has_failed() -> bool {
     HAS_FAILED.load(Ordering::Relaxed)

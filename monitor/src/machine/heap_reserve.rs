@@ -32,7 +32,7 @@ type Piece = (Mfn, u8);
 static PIECES: Mutex<heapless::Vec<Piece, { (PAGES >> LEAST) as usize }>> = Mutex::new(heapless::Vec::new());
 static IS_SHORT: AtomicBool = AtomicBool::new(false);
 
-/// Is some of the reserve in use? Then the machine has no memory left.
+/// Whether some of the reserve is in use. Then the machine has no memory left.
 #[must_use]
 pub fn is_short() -> bool {
     IS_SHORT.load(Ordering::Relaxed)

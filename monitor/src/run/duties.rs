@@ -36,22 +36,22 @@ pub fn next_tick(hart: &Hart, is_busy: bool) -> u64 {
     if balance::is_contended() { duty.min(NEXT_BALANCE.load(Ordering::Relaxed)) } else { duty }
 }
 
-/// Has the control hart anything to do?
+/// Whether the control hart has anything to do now.
 #[inline]
 #[must_use]
 pub fn is_due() -> bool {
     is_past(agenda::next()) || is_balancing_due()
 }
 
-/// Does background work wait for this hart to rest? Then a guest that has nothing to do should leave it, though nobody else
-/// wants to run: in guest mode it would seem busy.
+/// Whether background work waits for this hart to rest. Then a guest that has nothing to do should leave it, though
+/// nobody else wants to run: in guest mode it would seem busy.
 #[inline]
 #[must_use]
 pub fn wants_rest(hart: &Hart) -> bool {
     hart.is_control() && merging::is_under_way()
 }
 
-/// Has this time come? `u64::MAX` never does.
+/// Whether this time has come, in ticks. `u64::MAX` never does.
 #[inline]
 fn is_past(when: u64) -> bool {
     when != u64::MAX && csr::time::read() >= when

@@ -75,7 +75,7 @@ impl HartLocal {
         }
     }
 
-    /// Is there something that waits for other harts?
+    /// Whether jobs or leaving vCPUs wait for other harts.
     #[inline(always)]
     pub(super) fn has_unfinished(&self) -> bool {
         !self.jobs.is_empty() || !self.leaving.is_empty()

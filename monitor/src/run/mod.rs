@@ -50,8 +50,8 @@ pub fn run(hart: &'static Hart) -> ! {
     }
 }
 
-/// Did anybody leave something for this hart? Whoever does so rings afterwards, so what is missed here ends the next
-/// stretch in the guest at once.
+/// Whether anybody has left something for this hart. Whoever does so rings afterwards, so what is missed here ends the
+/// next stretch in the guest at once.
 #[inline]
 fn has_news(hart: &Hart) -> bool {
     csr::sip::read() & (interrupt::SSI | interrupt::SEI) != 0

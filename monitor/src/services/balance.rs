@@ -92,7 +92,7 @@ impl Facts {
         self
     }
 
-    /// Does it want to run, and not where its memory is?
+    /// Whether it wants to run, and does not where its memory is.
     fn is_away(&self, vcpu: &VcpuFacts) -> bool {
         let node = self.harts.get(vcpu.hart.index()).map(|hart| hart.node);
         vcpu.activity != Activity::Blocked && vcpu.home.is_some() && vcpu.home != node
@@ -211,7 +211,7 @@ pub fn note_length(before: u32, now: u32) {
     };
 }
 
-/// Is there anything to balance: a hart with more than it can run at once, and another one?
+/// Whether there is anything to balance: a hart with more than it can run at once, and another one.
 #[inline]
 #[must_use]
 pub fn is_contended() -> bool {

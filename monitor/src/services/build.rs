@@ -46,7 +46,7 @@ use virtio::rng::EntropySource as _;
 /// Where an initrd goes: far enough behind the largest kernel's bss, as boot loaders do.
 const INITRD_ALIGN: u64 = 2 << 20;
 
-/// Does everything that the description names exist?
+/// Refuses a description that names something that does not exist, or asks for what the machine cannot do.
 ///
 /// # Errors
 /// What does not.

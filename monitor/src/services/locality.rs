@@ -27,7 +27,8 @@ use port::{Numbering, Port};
 use rv::csr;
 use spin::Mutex;
 
-/// Pages with copies that are looked at, at each look: do they still need them? And while there is nothing else to do.
+/// Pages with copies that are looked at, at each look, to see whether they still need them; and how many while there is
+/// nothing else to do.
 const SWEPT: usize = 8;
 const SWEPT_IDLE: usize = 512;
 /// How tries of pages are counted, whoever proposes them.

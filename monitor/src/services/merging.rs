@@ -56,9 +56,9 @@ struct Search {
 
 #[derive(Clone, Copy, Debug)]
 enum Stage {
-    /// Which pages are zeroes, as far as can be told while the guest writes them?
+    /// Finds out which pages are zeroes, as far as can be told while the guest writes them.
     Look,
-    /// All were, and the guest cannot write the block unseen when that is in force: are they still?
+    /// All were. Sees whether they still are, once the guest cannot write the block unseen.
     LookAgain(Watched),
     /// Many were: they go one by one.
     Drop,
@@ -201,14 +201,14 @@ pub fn latest_step() -> u64 {
     LATEST.load(Ordering::SeqCst).min(sent::latest_round_at()).max(PAID_AT.load(Ordering::Relaxed))
 }
 
-/// Is there work that goes on when the control hart rests?
+/// Whether there is work that goes on when the control hart rests.
 #[inline]
 #[must_use]
 pub fn is_under_way() -> bool {
     UNDER_WAY.load(Ordering::Relaxed)
 }
 
-/// Is there something to do?
+/// Whether there is something to do now.
 #[inline]
 #[must_use]
 pub fn is_due() -> bool {

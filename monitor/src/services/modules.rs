@@ -109,7 +109,7 @@ pub fn find(name: &Label) -> Result<Content, ControlError> {
     found.ok_or_else(|| ControlError::NoSuchModule { name: name.clone() })
 }
 
-/// May a module of this name and size be uploaded?
+/// Refuses a module that may not be uploaded, by its name and size.
 ///
 /// # Errors
 /// [`ControlError::ModuleExists`], [`ControlError::TooLarge`].

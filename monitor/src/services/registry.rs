@@ -216,7 +216,7 @@ impl Registry {
         }
     }
 
-    /// Is every VM stopped?
+    /// Whether every VM is stopped.
     #[must_use]
     pub fn is_quiet(&self) -> bool {
         self.records.iter().all(|record| record.state == VmState::Stopped)
@@ -264,7 +264,7 @@ impl Record {
         }
     }
 
-    /// Is it in the state that a request needs?
+    /// Refuses a request for a VM that is not in the state that it needs.
     ///
     /// # Errors
     /// [`ControlError::BadState`].
@@ -275,7 +275,8 @@ impl Record {
         Err(ControlError::BadState { vm: self.spec.name.clone(), state: self.state, wanted })
     }
 
-    /// Is it in `state`, and all its vCPUs with it?
+    /// Whether whoever waits for `state` need not wait any longer. A paused VM has reached it when no vCPU runs; a VM
+    /// that is not to be paused any more counts as there.
     #[must_use]
     pub fn has_reached(&self, state: VmState) -> bool {
         let is_still = || self.life.as_ref().is_none_or(|life| life.vcpus().iter().all(|vcpu| !vcpu.is_running()));

@@ -154,7 +154,7 @@ impl Retired {
         self.copies.pages().len() == self.told
     }
 
-    /// Can no hart see them any more?
+    /// Whether no hart can see them any more.
     fn is_forgotten(&self) -> bool {
         let is_passed = |(vm, generation): &(Weak<Vm>, _)| {
             let vm: Option<Arc<Vm>> = vm.upgrade();

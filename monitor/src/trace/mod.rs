@@ -25,7 +25,7 @@ static RINGS: Once<Box<[Ring]>> = Once::new();
 static NEXT: AtomicU64 = AtomicU64::new(0);
 /// The number behind that of the latest event of a VM's life.
 static NEXT_LIFE: AtomicU64 = AtomicU64::new(0);
-/// Does a client follow all events? Only then is one that is of no life worth waking the control hart for.
+/// Whether a client follows all events. Only then is one that is of no life worth waking the control hart for.
 static ALL_FOLLOWED: AtomicBool = AtomicBool::new(false);
 
 /// None before the harts are known: nothing happens then that is worth an event.

@@ -117,7 +117,7 @@ impl Vcpu {
         }
     }
 
-    /// Is an event to be delivered?
+    /// Whether an event is to be delivered.
     pub(super) fn has_event(&self) -> bool {
         self.events.next(&self.vm.global_event().lock()).is_some()
     }

@@ -20,7 +20,7 @@ impl Environment {
         Self { features, registers: fwft::Environment::default() }
     }
 
-    /// Must registers be changed when the vCPU comes or goes?
+    /// Whether registers must be changed when the vCPU comes or goes.
     pub fn is_special(&self) -> bool {
         self.registers != fwft::Environment::default()
     }

@@ -19,7 +19,7 @@ impl Vcpu {
         }
     }
 
-    /// Is an interrupt pending and enabled, so that a WFI would fall through?
+    /// Whether an interrupt is pending and enabled, so that a WFI would fall through.
     #[inline(always)]
     #[must_use]
     pub fn has_interrupt(&self) -> bool {

@@ -106,7 +106,7 @@ pub struct Vcpu {
     file: u8,
     /// When it last became runnable.
     runnable_since: u64,
-    /// Are its exits kept in its trace?
+    /// Whether its exits are kept in its trace.
     is_traced: bool,
     waiting: waiting::Waiting,
     /// Where it goes on after its suspension; `None`: behind the call.
@@ -115,7 +115,7 @@ pub struct Vcpu {
     events: LocalEvents,
     /// Firmware features.
     environment: Environment,
-    /// Has it counters or features that take more at a switch than what all vCPUs have?
+    /// Whether it has counters or features that take more at a switch than what all vCPUs have.
     has_extras: bool,
     /// When it leaves its hart: the generation since which its interrupt file is in no table.
     file_gone: TlbGeneration,
@@ -195,7 +195,7 @@ impl Vcpu {
         Next::VmStateChanged
     }
 
-    /// Is the guest caught in access faults at one place?
+    /// Counts an access fault; whether the guest is caught in them, more than `FAULT_LOOP` in a row at one place.
     pub fn is_fault_loop(&mut self) -> bool {
         let (pc, count) = self.fault_streak;
         self.fault_streak = if pc == self.context.pc { (pc, count + 1) } else { (self.context.pc, 0) };
@@ -293,7 +293,7 @@ impl Vcpu {
         self.is_file_in_use()
     }
 
-    /// May some vCPU store into the interrupt file that it is about to give back?
+    /// Whether some vCPU may store into the interrupt file that it is about to give back.
     #[must_use]
     pub fn is_file_in_use(&self) -> bool {
         self.file != 0 && !self.vm.tlb().all_passed(self.file_gone)

@@ -37,7 +37,7 @@ impl Vcpu {
         true
     }
 
-    /// Must it have a turn, to wake up or to serve requests?
+    /// Whether it must have a turn, to wake up or to serve requests.
     #[must_use]
     pub fn is_called(&self) -> bool {
         self.shared.has_requests() || self.has_interrupt()
@@ -62,7 +62,7 @@ impl Vcpu {
         if enabled & interrupt::VSEI != 0 { self.file_mask() } else { 0 }
     }
 
-    /// It has a turn: does it wake up? Requests have been served.
+    /// It has a turn, and its requests have been served: wakes it up if something has come, and tells whether.
     pub(super) fn wakes_up(&mut self) -> bool {
         let wakes = self.shared.hsm() == HartState::ResumePending || self.has_interrupt() || self.has_event();
         if wakes {

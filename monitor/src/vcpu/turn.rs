@@ -32,8 +32,8 @@ impl Vcpu {
         self.context.hstatus |= hstatus::VTW;
     }
 
-    /// It waits for a lock: does somebody else want the hart? If not, it is left alone for the rest of the turn, for waiting
-    /// for a lock is no rest, and each look at one would be an exit.
+    /// It waits for a lock; whether somebody else wants the hart. If not, it is left alone for the rest of the turn,
+    /// for waiting for a lock is no rest, and each look at one would be an exit.
     pub fn yields(&mut self) -> bool {
         if self.is_alone {
             self.context.hstatus &= !hstatus::VTW;

@@ -35,13 +35,13 @@ pub struct Waiting {
 }
 
 impl Waiting {
-    /// Does the vCPU wait, as far as it has looked?
+    /// Whether the vCPU waits, as far as it has looked.
     #[inline(always)]
     pub const fn is_on(&self) -> bool {
         self.until.is_some()
     }
 
-    /// Is the vCPU suspended?
+    /// Whether the vCPU is suspended.
     pub fn is_asleep(&self) -> bool {
         self.until == Some(Until::Wakeup)
     }
@@ -77,7 +77,8 @@ impl Vcpu {
         })
     }
 
-    /// Does it wait still? Asked by its hart before it runs, and when somebody says that it may have come.
+    /// Whether it waits still. Its hart asks before it runs, and when somebody says that what it waits for may have
+    /// come.
     pub fn waits(&mut self) -> bool {
         let Some(until) = self.waiting.until else { return false };
         // Said first, then looked: whoever leaves the VM after the look sees that somebody waits.

@@ -33,7 +33,7 @@ impl InterruptFile {
         Self { hardware: None, software: ImsicFile::new(GUEST_IDS) }
     }
 
-    /// Does the software file want to interrupt its vCPU?
+    /// Whether the software file wants to interrupt its vCPU. `false` while a hardware file stands in for it.
     #[must_use]
     pub fn wants_interrupt(&self) -> bool {
         self.hardware.is_none() && self.software.is_asserted()

@@ -67,7 +67,7 @@ pub struct Vm {
     node_change_at: AtomicU64,
     /// vCPUs that wait for harts inside the VM, by bit: who has been called away from it tells them.
     waiting: AtomicU64,
-    /// Do disks have requests of which the guest is to hear later?
+    /// Whether disks have requests of which the guest is to hear later.
     has_late_requests: AtomicBool,
     /// The node that has most of its memory, plus one; 0 if none has.
     home: AtomicU8,
@@ -148,7 +148,7 @@ impl Vm {
         self.ram.tlb()
     }
 
-    /// Do its vCPUs run?
+    /// Whether its vCPUs may run: it is neither paused nor ending.
     #[inline]
     #[must_use]
     pub fn is_running(&self) -> bool {
@@ -196,7 +196,7 @@ impl Vm {
         changed
     }
 
-    /// Does it end? From then on nothing may begin to use its memory.
+    /// Whether it ends. From then on nothing may begin to use its memory.
     #[must_use]
     pub fn is_ending(&self) -> bool {
         self.phase.load(Ordering::SeqCst) == Phase::Ending as u8
@@ -326,7 +326,7 @@ impl Vm {
         nodes
     }
 
-    /// Do its vCPUs have interrupt files (AIA), or a PLIC?
+    /// Whether its vCPUs have interrupt files (AIA). Else they have a PLIC.
     #[inline]
     #[must_use]
     pub const fn has_imsic(&self) -> bool {
@@ -339,7 +339,7 @@ impl Vm {
         &self.global_event
     }
 
-    /// Is `addr` RAM?
+    /// Whether `addr` is RAM.
     #[inline]
     #[must_use]
     pub const fn is_ram(&self, addr: GuestPhysAddr) -> bool {
@@ -376,7 +376,7 @@ impl Vm {
         memory::Touch::Busy
     }
 
-    /// Does any hart still own a vCPU of it?
+    /// Whether any hart still owns a vCPU of it.
     #[must_use]
     pub fn has_owned_vcpus(&self) -> bool {
         self.owned_vcpus.load(Ordering::SeqCst) != 0

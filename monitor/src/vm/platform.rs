@@ -235,7 +235,7 @@ impl Platform {
         Ok(())
     }
 
-    /// Does something in the guest listen on a named port?
+    /// Whether something in the guest listens on a named port; `false` if there is no such port.
     #[must_use]
     pub fn is_port_open(&self, port: &Label) -> bool {
         let number = self.ports.number(port);
@@ -269,7 +269,7 @@ impl Platform {
         crate::machine::agenda::defer();
     }
 
-    /// Has the guest asked its devices for more than was done at once?
+    /// Whether the guest has asked its devices for more than was done at once.
     #[inline]
     #[must_use]
     pub fn has_backlog(&self) -> bool {

@@ -221,7 +221,7 @@ impl VcpuShared {
         self.requests.fetch_or(bits, Ordering::SeqCst);
     }
 
-    /// Are there requests?
+    /// Whether there are requests.
     #[inline]
     #[must_use]
     pub fn has_requests(&self) -> bool {
@@ -239,7 +239,7 @@ impl VcpuShared {
         self.requests.fetch_and(!bits, Ordering::SeqCst);
     }
 
-    /// Which of `bits` are still to be done?
+    /// Those of `bits` that are still to be done.
     #[must_use]
     pub fn outstanding(&self, bits: u32) -> u32 {
         self.requests.load(Ordering::SeqCst) & bits
@@ -251,7 +251,7 @@ impl VcpuShared {
         self.loaded.store(loaded, Ordering::SeqCst);
     }
 
-    /// Is the vCPU's state in its hart's registers?
+    /// Whether the vCPU's state is in its hart's registers.
     #[must_use]
     pub fn is_loaded(&self) -> bool {
         self.loaded.load(Ordering::SeqCst)
@@ -262,7 +262,7 @@ impl VcpuShared {
         self.blocked.store(blocked, Ordering::Relaxed);
     }
 
-    /// Does the vCPU wait for an event?
+    /// Whether the vCPU waits for an event.
     #[must_use]
     pub fn is_blocked(&self) -> bool {
         self.blocked.load(Ordering::Relaxed)
@@ -327,7 +327,7 @@ impl VcpuShared {
         self.service.lock().served_permille()
     }
 
-    /// Does a hart run it at this moment?
+    /// Whether a hart runs it at this moment.
     #[must_use]
     pub fn is_running(&self) -> bool {
         self.is_loaded() && !self.is_blocked() && self.in_turn.load(Ordering::Relaxed)

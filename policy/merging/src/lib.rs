@@ -228,7 +228,7 @@ impl Merging {
         }
     }
 
-    /// Is there nobody to share with?
+    /// Whether there is nobody to share with: fewer than two VMs take part.
     #[must_use]
     pub fn is_idle(&self) -> bool {
         self.lives.len() < 2

@@ -26,7 +26,7 @@ impl Marks {
         self.done
     }
 
-    /// Are all done?
+    /// Whether all pages of the block are done.
     #[must_use]
     pub const fn is_done(&self) -> bool {
         self.done >= PAGES_PER_LARGE

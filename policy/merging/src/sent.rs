@@ -62,7 +62,7 @@ impl Sent {
         Self { ranges: Vec::new(), oldest: 0, senders: Vec::new() }
     }
 
-    /// Is nothing remembered?
+    /// Whether nothing is remembered.
     #[must_use]
     pub const fn is_empty(&self) -> bool {
         self.ranges.is_empty()

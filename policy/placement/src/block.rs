@@ -11,23 +11,25 @@ pub struct BlockFacts<const N: usize = NODES> {
     pub home: NodeId,
     /// Misses of each node on all its pages, since the first of them was hot, it was looked at last, or the interval began.
     pub misses: Misses<N>,
-    /// Is the interval over? Before, only what is clear is decided.
+    /// Whether the interval is over. Before, only what is clear is decided.
     pub is_over: bool,
-    /// May it come to more misses? The counters go on nevertheless ([`Thresholds::go_on`]), or have not counted it from their beginning.
+    /// Whether it may come to more misses: the counters go on nevertheless ([`Thresholds::go_on`]), or have not counted
+    /// it from their beginning.
     pub may_grow: bool,
-    /// Did the look before say that its pages have different users?
+    /// Whether the look before said that its pages have different users.
     pub was_mixed: bool,
-    /// Did its own node seem to be its only user a moment ago? Guests that use a block by turns look so: whoever's turn it is.
+    /// Whether its own node seemed to be its only user a moment ago. So does each guest that uses a block by turns,
+    /// while it is its turn.
     pub was_local: bool,
-    /// Does a device use any of it?
+    /// Whether a device uses any of it.
     pub is_pinned: bool,
-    /// Did a vCPU of its VM change nodes lately?
+    /// Whether a vCPU of its VM changed nodes lately.
     pub is_unsettled: bool,
     /// More about its pages, where that is known: see [`BlockFacts::wants_parts`].
     pub parts: Option<Parts>,
     /// How often the block was tried.
     pub history: History,
-    /// Has its VM anything left for pages that were tried before ([`crate::Budget`])?
+    /// Whether its VM has anything left for pages that were tried before ([`crate::Budget`]).
     pub may_retry: bool,
 }
 
@@ -82,8 +84,8 @@ impl Uses {
         }
     }
 
-    /// Would many pages find a place of their own? Of a block that nobody writes misses alone tell: who uses the other pages has its own
-    /// copy of them.
+    /// Whether many pages would find a place of their own. Of a block that nobody writes misses alone tell: who uses
+    /// the other pages has its own copy of them.
     #[must_use]
     pub fn is_divided(&self, writes: Writes) -> bool {
         self.elsewhere > self.misses * ELSEWHERE_PERMILLE / 1000
@@ -94,9 +96,9 @@ impl Uses {
 /// What is known of a block's pages.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Parts {
-    /// Would many pages find a place of their own ([`Uses::is_divided`])?
+    /// Whether many pages would find a place of their own ([`Uses::is_divided`]).
     pub is_divided: bool,
-    /// Was that so at the end of the interval before? For a moment it is between two phases of a guest, too.
+    /// Whether that was so at the end of the interval before. For a moment it is between two phases of a guest, too.
     pub was_divided: bool,
     /// Whether any of them was written since the last look.
     pub writes: Writes,
@@ -191,15 +193,16 @@ pub fn decide_block<const N: usize>(
     BlockProposal::Migrate { to: NodeId(user as u8) }
 }
 
-/// Are these a node's misses on a block that nobody writes, in an interval or less, worth a copy of it? The copy stays, so it may
-/// pay for itself later than a move.
+/// Whether so many misses of a node on a block that nobody writes, in an interval or less, are worth a copy of it. The
+/// copy stays, so it may pay for itself later than a move.
 #[must_use]
 pub const fn is_worth_a_copy(misses: u32, thresholds: &Thresholds) -> bool {
     misses >= thresholds.block_hot / 8
 }
 
 impl<const N: usize> BlockFacts<N> {
-    /// Would anything come of its parts, if its writes are these? They cost as many reads of counters as all its misses.
+    /// Whether anything would come of its parts, if its writes are these. They cost as many reads of counters as all
+    /// its misses.
     #[must_use]
     pub fn wants_parts(&self, writes: Writes, thresholds: &Thresholds) -> bool {
         let may_be_enough = self.far() >= u64::from(thresholds.block_hot) * ASTRAY;
@@ -215,7 +218,7 @@ impl<const N: usize> BlockFacts<N> {
         self.total() - self.misses.get(self.home.index()).map_or(0, |misses| u64::from(*misses))
     }
 
-    /// Is it some nodes' that is not its own, now and a moment ago?
+    /// Whether other nodes than its own use nearly all of it, now, and used it a moment ago.
     fn is_astray(&self, thresholds: &Thresholds) -> bool {
         !self.was_local && self.far() * 1000 >= self.total() * u64::from(thresholds.dominant_permille)
     }

@@ -25,7 +25,7 @@ impl Budget {
         Self { most, left: most, refilled: 0, since: now }
     }
 
-    /// May a page be tried once more at `now`?
+    /// Whether a page may be tried once more at `now`. What has come back since the last call is added first.
     pub fn allows(&mut self, now: u16, thresholds: &Thresholds) -> bool {
         let age = u32::from(now.wrapping_sub(self.since));
         let ticks = u32::from(thresholds.forgive_ticks).max(1);

@@ -54,7 +54,8 @@ impl Look<'_> {
         self.guests.iter().enumerate().find(|(_, guest)| guest.vm == vm)
     }
 
-    /// Has a vCPU of the guest changed nodes so lately, within an interval of what counts, that its counts tell of where it was?
+    /// Whether a vCPU of the guest has changed nodes so lately, within an interval of what counts, that its counts tell
+    /// of where it was.
     #[inline(always)]
     pub(crate) const fn is_unsettled(&self, guest: &Guest, intervals_hz: u64) -> bool {
         let changed = guest.node_change_at;
@@ -89,7 +90,7 @@ pub struct Located {
     pub size: PageSize,
     /// What it is to the guest.
     pub backing: Backing,
-    /// Does a device use it?
+    /// Whether a device uses it.
     pub is_pinned: bool,
     /// How often it was tried.
     pub history: History,
@@ -132,7 +133,7 @@ pub struct Sharer {
 pub struct Hart {
     /// Where it is.
     pub node: NodeId,
-    /// Does it take jobs?
+    /// Whether it takes jobs.
     pub is_online: bool,
     /// It has other duties: it gets jobs that no other hart of its node can take.
     pub is_control: bool,
@@ -140,7 +141,7 @@ pub struct Hart {
 
 /// What the planner asks in the middle of a look. `guest` is a place in [`Look::guests`].
 pub trait Facts<const N: usize = NODES> {
-    /// Does the machine count misses?
+    /// Whether the machine counts misses.
     fn counts_misses(&self) -> bool;
 
     /// Takes the next reports of hot pages, up to `most`; how many there were. [`Facts::hot`] tells which.
@@ -161,19 +162,19 @@ pub trait Facts<const N: usize = NODES> {
     /// Who maps `page`, which is no VM's own, and sees it on `by`; `None` if nobody has it.
     fn shared(&self, page: Mfn, by: NodeId) -> Option<Shared>;
 
-    /// Has `on` a copy of this shared page?
+    /// Whether `on` has a copy of this shared page.
     fn has_copy(&self, page: Mfn, on: NodeId) -> bool;
 
-    /// Is the block on its way to having copies?
+    /// Whether the block is on its way to having copies.
     fn is_copying_block(&self, guest: usize, gfn: Gfn) -> bool;
 
-    /// Has nobody written to the block, which `page` backs, since [`Order::WatchBlock`]?
+    /// Whether nobody has written to the block, which `page` backs, since [`Order::WatchBlock`].
     fn is_unwritten(&self, guest: usize, gfn: Gfn, page: Mfn) -> bool;
 
     /// Blocks of the guest that are on their way to `node`.
     fn block_moves(&self, guest: usize, node: NodeId) -> usize;
 
-    /// Is a copy of a block of the guest being made for `node`?
+    /// Whether a copy of a block of the guest is being made for `node`.
     fn has_block_copy(&self, guest: usize, node: NodeId) -> bool;
 
     /// How many harts there are.
@@ -294,7 +295,8 @@ pub enum Work {
 }
 
 impl Work {
-    /// Does it count against the jobs that a VM has at a time? Pages are copied with the VM's lock held; blocks are not.
+    /// Whether it counts against the jobs that a VM has at a time. Pages are copied with the VM's lock held; blocks are
+    /// not.
     #[must_use]
     pub const fn takes_lane(&self) -> bool {
         matches!(self, Self::Migrate(_) | Self::Replicate(_) | Self::Spread(_))

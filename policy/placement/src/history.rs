@@ -30,22 +30,23 @@ impl History {
         Self { tries, last: self.last.wrapping_add(forgiven * thresholds.forgive_ticks) }
     }
 
-    /// May it be tried once more?
+    /// Whether it may be tried once more at `now`, as far as its own tries go.
     #[must_use]
     #[inline(always)]
     pub const fn allows(self, now: u16, thresholds: &Thresholds) -> bool {
         self.at(now, thresholds).tries < thresholds.max_tries
     }
 
-    /// May it be tried at all, if pages that need the budget may be?
+    /// Whether it may be tried at `now`; `may_retry`: the VM's [`Budget`](crate::Budget) has something left for pages
+    /// that need it.
     #[must_use]
     #[inline(always)]
     pub const fn lets(self, may_retry: bool, now: u16, thresholds: &Thresholds) -> bool {
         self.allows(now, thresholds) && (may_retry || !self.needs_budget(now, thresholds))
     }
 
-    /// Would another try count against the VM's [`Budget`](crate::Budget)? Not the first one, nor one after the page has been left
-    /// alone for a while, which doubles with each try.
+    /// Whether another try would count against the VM's [`Budget`](crate::Budget). The first one does not, nor does one
+    /// after the page has been left alone for a while, which doubles with each try.
     #[must_use]
     #[inline(always)]
     pub const fn needs_budget(self, now: u16, thresholds: &Thresholds) -> bool {

@@ -17,13 +17,13 @@ pub struct PageFacts<const N: usize = NODES> {
     pub backing: Backing,
     /// Whether it is written.
     pub writes: Writes,
-    /// Does a device use it?
+    /// Whether a device uses it.
     pub is_pinned: bool,
-    /// Did a vCPU of its VM change nodes so lately that misses tell of where it was?
+    /// Whether a vCPU of its VM changed nodes so lately that misses tell of where it was.
     pub is_unsettled: bool,
     /// How often it was tried.
     pub history: History,
-    /// Has its VM anything left for pages that were tried before ([`crate::Budget`])?
+    /// Whether its VM has anything left for pages that were tried before ([`crate::Budget`]).
     pub may_retry: bool,
 }
 

@@ -188,8 +188,8 @@ impl<const N: usize> Planner<N> {
         count
     }
 
-    /// Is there anything to be found out about a page that is hot for `by`? Not if it waits, or if its block is left alone or is to be judged:
-    /// then it counts for that.
+    /// Whether there is anything to be found out about a page that is hot for `by`. There is not if it waits, or if its
+    /// block is left alone or is to be judged: then it counts for that.
     #[inline(always)]
     fn is_news(&mut self, page: Mfn, by: NodeId) -> bool {
         if self.known.is_known(page, by, self.tick, 1) {
@@ -209,7 +209,7 @@ impl<const N: usize> Planner<N> {
         }
     }
 
-    /// `page` is hot for `by`: what is to become of it?
+    /// Decides what is to become of `page`, which is hot for `by`.
     fn judge(&mut self, look: &Look<'_>, machine: &mut impl Machine<N>, page: Mfn, by: NodeId, to_watch: &mut Batches) {
         let Some(located) = machine.locate(page) else {
             self.judge_shared(look, machine, page, by);

@@ -95,7 +95,7 @@ impl<const N: usize> Samples<N> {
         Self { base, pages, next: 0, open: Vec::new(), looks: 0, examined: None }
     }
 
-    /// Is a round under way?
+    /// Whether a round is under way.
     #[must_use]
     pub const fn is_open(&self) -> bool {
         !self.open.is_empty()
@@ -158,7 +158,7 @@ impl<const N: usize> Samples<N> {
         }
     }
 
-    /// Is no block examined at present?
+    /// Whether no block is examined at present: there is one at a time.
     #[must_use]
     pub const fn can_examine(&self) -> bool {
         self.examined.is_none()

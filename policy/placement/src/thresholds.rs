@@ -79,8 +79,8 @@ impl Thresholds {
         }
     }
 
-    /// An interval ends, the one of number `number` (from 1) since the counters began anew, in which `hot` pages have become hot: do they go
-    /// on?
+    /// Whether the counters go on when an interval ends, the one of number `number` (from 1) since they began anew, in
+    /// which `hot` pages have become hot.
     #[must_use]
     pub const fn go_on(&self, number: u32, hot: u64) -> bool {
         match number {

@@ -120,7 +120,7 @@ impl RunQueue {
         self.queued.len()
     }
 
-    /// Is nobody runnable?
+    /// Whether nobody is runnable. The running vCPU counts as runnable.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.queued.is_empty()
@@ -246,7 +246,7 @@ impl RunQueue {
         }
     }
 
-    /// Should the current vCPU make way for `woken`?
+    /// Whether the current vCPU should make way for `woken`: it is ahead of it by more than the preemption margin.
     #[must_use]
     pub fn should_preempt(&self, woken: Entity) -> bool {
         self.position(woken).and_then(|at| self.queued.get(at)).is_some_and(|woken| self.is_far_behind(woken))

@@ -80,7 +80,7 @@ macro_rules! address {
                 Self(self.0 & !(size.bytes() - 1))
             }
 
-            /// Is the address a multiple of `size`'s bytes?
+            /// Whether the address is a multiple of `size`'s bytes.
             #[must_use]
             pub const fn is_aligned(self, size: PageSize) -> bool {
                 self.0 & (size.bytes() - 1) == 0

@@ -69,13 +69,13 @@ pub trait GuestMemory {
     /// Calls vCPUs away from what [`GuestMemory::map_page`] has replaced. Nobody waits for them.
     fn settle_maps(&self) {}
 
-    /// Can no vCPU see any more what was replaced before the last [`GuestMemory::settle_maps`]? Only then may the guest hear of
-    /// what is in the pages.
+    /// Whether no vCPU can see any more what was replaced before the last [`GuestMemory::settle_maps`]. Only then may
+    /// the guest hear of what is in the pages.
     fn is_settled(&self) -> bool {
         true
     }
 
-    /// Is `[addr, addr + len)` wholly guest RAM? Nothing is populated.
+    /// Whether `[addr, addr + len)` is wholly guest RAM. Nothing is populated.
     fn contains(&self, addr: GuestPhysAddr, len: u64) -> bool;
 
     /// Reads a little-endian `u16`; naturally aligned accesses are single-copy atomic.

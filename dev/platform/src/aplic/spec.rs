@@ -79,17 +79,17 @@ impl SourceMode {
         }
     }
 
-    /// Does the mode listen to the wire?
+    /// Whether the mode listens to the wire.
     pub(super) const fn is_wired(self) -> bool {
         !matches!(self, Self::Inactive | Self::Detached)
     }
 
-    /// Is the wire's low state the active one?
+    /// Whether the wire's low state is the active one.
     pub(super) const fn is_inverted(self) -> bool {
         matches!(self, Self::Edge0 | Self::Level0)
     }
 
-    /// Does the level count, not the edge?
+    /// Whether the level counts, not the edge.
     pub(super) const fn is_level(self) -> bool {
         matches!(self, Self::Level1 | Self::Level0)
     }

@@ -114,7 +114,7 @@ struct Counter {
 #[derive(Clone, Debug, Default)]
 pub struct Pmu {
     counters: [Counter; COUNTERS],
-    /// Is a hardware counter set up? Kept beside, because every switch asks.
+    /// Whether a hardware counter is set up. Kept beside, because every switch asks.
     is_virtual: bool,
 }
 
@@ -257,7 +257,7 @@ impl Pmu {
         }
     }
 
-    /// Is a hardware counter set up, so that reads of `cycle` and `instret` have to trap?
+    /// Whether a hardware counter is set up, so that reads of `cycle` and `instret` have to trap.
     #[inline]
     #[must_use]
     pub fn is_virtual(&self) -> bool {

@@ -152,7 +152,7 @@ impl Uart {
         }
     }
 
-    /// Is there room for a whole burst?
+    /// Whether there is room for a whole burst: [`UART_FIFO_BYTES`].
     fn is_ready(&self) -> bool {
         self.output.room() >= UART_FIFO_BYTES
     }

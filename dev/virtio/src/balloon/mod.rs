@@ -107,7 +107,7 @@ impl<B: BalloonBackend> Balloon<B> {
         self.actual_pages
     }
 
-    /// Must a free page keep its content, as zeroes are not what the guest expects in it?
+    /// Whether a free page must keep its content, as zeroes are not what the guest expects in it.
     const fn is_poisoned(&self) -> bool {
         self.features & spec::F_PAGE_POISON != 0 && self.poison != 0
     }

@@ -9,10 +9,10 @@ pub trait BlockBackend: Send {
     /// Size in 512-byte sectors. Constant while a driver is live.
     fn capacity_sectors(&self) -> u64;
 
-    /// Are writes refused? Constant.
+    /// Whether the disk refuses writes. Constant.
     fn is_read_only(&self) -> bool;
 
-    /// Can ranges be discarded and zeroed? Constant.
+    /// Whether the disk can discard and zero ranges. Constant.
     fn can_discard(&self) -> bool {
         false
     }
@@ -56,7 +56,7 @@ pub enum BlockKind {
     Discard,
     /// The sectors shall read as zero; with `unmap` their space may be given up.
     WriteZeroes {
-        /// May the space be given up?
+        /// Whether the disk may give the space up.
         unmap: bool,
     },
 }

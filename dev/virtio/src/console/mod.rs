@@ -104,7 +104,7 @@ impl<B: ConsoleBackend> Console<B> {
         &self.metrics
     }
 
-    /// Does something in the guest listen on `port`?
+    /// Whether something in the guest listens on `port`; `false` if there is no such port.
     #[must_use]
     pub fn is_guest_open(&self, port: u32) -> bool {
         self.ports.get(port as usize).is_some_and(|port| port.is_guest_open)

@@ -11,9 +11,9 @@ use super::spec;
 pub struct PortConfig<'a> {
     /// Its name under `/dev/virtio-ports`, for example `org.qemu.guest_agent.0`. At most 255 bytes are used.
     pub name: Option<&'a str>,
-    /// Is it a console (`hvc`)? Else it is a byte stream.
+    /// Whether it is a console (`hvc`). Else it is a byte stream.
     pub is_console: bool,
-    /// Does something on the host listen from the start?
+    /// Whether something on the host listens from the start.
     pub is_open: bool,
 }
 

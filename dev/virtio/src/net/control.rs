@@ -23,7 +23,7 @@ pub fn answer(chain: &mut Chain, memory: &dyn GuestMemory) -> Result<(), DeviceE
     Ok(())
 }
 
-/// Are there two tables, each a count and that many addresses?
+/// Whether the rest of the chain is two tables, each a count and that many addresses. Reads all of them.
 fn is_mac_table(chain: &mut Chain, memory: &dyn GuestMemory) -> Result<bool, RingError> {
     for _ in 0..2 {
         let mut count = [0; 4];

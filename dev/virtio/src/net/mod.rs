@@ -103,7 +103,7 @@ impl<B: NetBackend> Net<B> {
         &self.metrics
     }
 
-    /// Is the link up?
+    /// Whether the link is up.
     #[must_use]
     pub const fn is_link_up(&self) -> bool {
         self.is_link_up
@@ -251,7 +251,7 @@ impl<B: NetBackend> VirtioModel for Net<B> {
     }
 }
 
-/// May a driver with these features ask for what `header` asks?
+/// Whether a driver with these features may ask for what `header` asks.
 const fn may_send(header: &NetHeader, features: u64) -> bool {
     let needed = match header.gso {
         Gso::None if header.checksum.is_none() => 0,

@@ -153,7 +153,7 @@ impl<B: NetBackend> Net<B> {
     }
 }
 
-/// Can a driver with these features take the frame as it is?
+/// Whether a driver with these features takes the frame as it is, without a checksum or in one large piece.
 pub(super) const fn can_take(header: &NetHeader, features: u64) -> bool {
     let needed = match header.gso {
         Gso::None if header.checksum.is_none() => 0,

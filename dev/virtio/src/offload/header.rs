@@ -115,7 +115,7 @@ impl NetHeader {
         [flags, gso_type, h0, h1, g0, g1, s0, s1, o0, o1, 0, 0]
     }
 
-    /// Is there nothing left to do?
+    /// Whether nothing is left to do: no checksum, and no segments.
     #[must_use]
     pub const fn is_plain(&self) -> bool {
         self.checksum.is_none() && matches!(self.gso, Gso::None)

@@ -38,7 +38,7 @@ pub struct Segment {
     pub number: u16,
     /// Its payload's offset in the large payload.
     pub offset: u32,
-    /// Is it the last?
+    /// Whether it is the last.
     pub is_last: bool,
 }
 

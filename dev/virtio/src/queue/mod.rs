@@ -85,7 +85,7 @@ impl Queue {
         }
     }
 
-    /// Has the driver set the queue up?
+    /// Whether the driver has set the queue up.
     #[must_use]
     pub const fn is_ready(&self) -> bool {
         self.is_ready
@@ -103,7 +103,7 @@ impl Queue {
         self.next_avail.wrapping_sub(self.next_used)
     }
 
-    /// Has the driver made as many chains available as the queue holds, and the device taken none of them?
+    /// Whether the driver has made as many chains available as the queue holds, and the device has taken none of them.
     #[must_use]
     pub fn is_all_available(&self) -> bool {
         u32::from(self.avail_end.wrapping_sub(self.next_avail)) == self.size

@@ -63,7 +63,7 @@ impl Descriptor {
         Self { addr: low, len: high as u32, flags: (high >> 32) as u16, next: (high >> 48) as u16 }
     }
 
-    /// Has `flag`?
+    /// Whether `flag`, one of `DESC_F_*`, is set.
     pub const fn has(&self, flag: u16) -> bool {
         self.flags & flag != 0
     }

@@ -158,7 +158,7 @@ fn next(table: Table, descriptor: &Descriptor) -> Result<u16, RingError> {
     }
 }
 
-/// Is `[addr, addr + len)` RAM? A range that wraps is not, whatever the memory says.
+/// Whether `[addr, addr + len)` is RAM. A range that wraps is not, whatever the memory says.
 pub fn lies_in_ram(memory: &dyn GuestMemory, addr: GuestPhysAddr, len: u64) -> bool {
     addr.checked_add(len).is_some() && memory.contains(addr, len)
 }

@@ -18,7 +18,7 @@ pub struct Buffer {
     pub addr: GuestPhysAddr,
     /// Its length.
     pub len: u32,
-    /// Does the device write it?
+    /// Whether the device writes it.
     pub is_writable: bool,
 }
 
@@ -242,7 +242,7 @@ impl<'a> Driver<'a> {
         device.write(0x50, Width::Word, u64::from(queue), self.env)
     }
 
-    /// Would a driver with `EVENT_IDX` notify for its last addition of `added` chains?
+    /// Whether a driver with `EVENT_IDX` would notify for its last addition of `added` chains.
     ///
     /// # Panics
     /// Never: the rings lie in RAM.

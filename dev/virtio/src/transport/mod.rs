@@ -99,14 +99,14 @@ impl<M: VirtioModel> VirtioMmio<M> {
         self.last_error
     }
 
-    /// Is the driver live?
+    /// Whether the driver is live: it has set `DRIVER_OK`, and neither side has given the device up since.
     #[must_use]
     pub const fn is_live(&self) -> bool {
         self.status.contains(Status::DRIVER_OK)
             && !self.status.intersects(Status::DEVICE_NEEDS_RESET.union(Status::FAILED))
     }
 
-    /// Has a spent budget left work? Then call [`VirtioMmio::poll`] soon: the driver will not notify again.
+    /// Whether a spent budget has left work. Then call [`VirtioMmio::poll`] soon: the driver will not notify again.
     #[must_use]
     pub const fn has_backlog(&self) -> bool {
         self.backlog != 0

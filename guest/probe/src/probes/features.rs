@@ -63,7 +63,7 @@ extern "C" fn lock() -> ! {
     harts::stop()
 }
 
-/// Does an address with a tag reach what the address without it does?
+/// Whether an address with a tag reaches what the address without it does.
 fn ignores_tags(hart: u64) -> bool {
     cpu::store(layout::SCRATCH, 0x1234);
     let value = AtomicU64::new(0);
@@ -97,10 +97,10 @@ pub fn masking(machine: &Machine, hart: u64) -> Outcome {
 }
 
 const ROUNDS: u64 = 50;
-/// Do these harts do what they are told?
+/// 1 if these harts mask what they are told to mask, 0 if they only keep the setting.
 static IS_DONE: AtomicU64 = AtomicU64::new(0);
 
-/// Are pointers masked as they should be?
+/// Whether the hart's setting, and what its loads do by it, are as `wanted`.
 fn is_masked(hart: u64, wanted: bool) -> bool {
     let is_done = IS_DONE.load(Ordering::SeqCst) != 0;
     get(POINTER_MASKING) == (0, if wanted { 7 } else { 0 }) && ignores_tags(hart) == (wanted && is_done)

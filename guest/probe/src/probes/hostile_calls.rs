@@ -26,7 +26,7 @@ const WORDS: [u64; 14] = [
     u64::MAX,
 ];
 
-/// Is the call refused? Whatever it answers, it answers nothing else.
+/// Checks that the call is refused by an error of the specification, and answers nothing else.
 fn refused(extension: usize, function: usize, arguments: [u64; 5]) -> Outcome {
     let (error, value) = sbi::call(extension, function, arguments);
     check((-14..0).contains(&error), "a call with a wrong argument is not refused by an error of the specification")?;

@@ -4,7 +4,7 @@ use super::{Outcome, check, skip, wait_for};
 use crate::{cpu, entry::SEEN, imsic, sbi, tree::Machine};
 use core::sync::atomic::Ordering;
 
-/// Does something that raises the interrupt of this bit of `sie`: did exactly one come?
+/// Does something that raises the interrupt of this bit of `sie`; whether exactly one came.
 pub fn one(hart: u64, enable: u64, act: impl Fn()) -> bool {
     let seen = &SEEN[hart as usize].interrupts[enable.trailing_zeros() as usize];
     let before = seen.load(Ordering::SeqCst);

@@ -146,7 +146,7 @@ impl Grid {
 /// A ray on its way from cell to cell (Amanatides and Woo, "A Fast Voxel Traversal Algorithm for Ray Tracing", 1987).
 struct Walk {
     cell: [usize; 3],
-    /// Does the ray go up along each axis?
+    /// For each axis, whether the ray goes up along it.
     is_up: [bool; 3],
     /// Where on the ray the next cell along each axis begins, and how far it is from one to the next.
     next: [f64; 3],

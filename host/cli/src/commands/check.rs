@@ -1,4 +1,4 @@
-//! `check`: is a description right?
+//! `check`: tells whether a description is right, and what is wrong with it.
 
 use std::process::ExitCode;
 

@@ -200,7 +200,7 @@ impl Run<'_> {
         })
     }
 
-    /// Did the workload run to its end?
+    /// Refuses a console without `WORKLOAD done`, and one with a `WORKLOAD` line that tells of a failure.
     fn check(&self, end: &str, console: String) -> Result<(), LabError> {
         let mut said = console.lines().filter_map(|line| line.split_once("WORKLOAD ").map(|(_, words)| words));
         if console.contains("WORKLOAD done") && !said.any(|words| words.contains("failed")) {

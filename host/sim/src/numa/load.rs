@@ -16,7 +16,7 @@ pub struct Access {
     pub page: u64,
     /// How often it misses on it.
     pub misses: u32,
-    /// Does it write it?
+    /// Whether it writes the page.
     pub is_write: bool,
 }
 

@@ -75,7 +75,7 @@ pub struct PlicModel {
 impl PlicModel {
     const CONTEXTS: usize = 16;
 
-    /// Does the hart of this context see an interrupt?
+    /// Whether the hart of this context sees an interrupt.
     pub fn calls(&self, context: usize) -> bool {
         self.calling.contains(&context)
     }

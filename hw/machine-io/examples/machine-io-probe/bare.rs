@@ -102,7 +102,7 @@ pub fn now() -> u64 {
     time
 }
 
-/// Is the supervisor external interrupt pending?
+/// Whether the supervisor external interrupt is pending.
 pub fn external_pending() -> bool {
     let pending: u64;
     // SAFETY: reads a register.

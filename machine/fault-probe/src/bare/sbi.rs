@@ -29,7 +29,7 @@ fn call(extension: u64, function: u64, arguments: [u64; 5]) -> Answer {
     (error, value)
 }
 
-/// Has the firmware faults?
+/// Whether the firmware has the calls that inject faults.
 pub fn has_faults() -> bool {
     call(base::EID_BASE as u64, base::PROBE_EXTENSION as u64, [faults::sbi::EID, 0, 0, 0, 0]).1 != 0
 }

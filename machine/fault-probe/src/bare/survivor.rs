@@ -24,7 +24,7 @@ const PROMPT: u64 = 100_000_000;
 
 static IS_TRANSLATED: AtomicBool = AtomicBool::new(false);
 
-/// Does the program run at its linked address in its node's copy?
+/// Whether the program runs at its linked address in its node's copy.
 pub fn is_translated() -> bool {
     IS_TRANSLATED.load(Ordering::Relaxed)
 }
@@ -221,7 +221,7 @@ impl Survivor {
         }
     }
 
-    /// Is this address out of this hart's reach?
+    /// Whether this address is out of this hart's reach: its page is poisoned, or its node cannot be reached.
     fn is_lost(&self, now: &Status, address: u64) -> bool {
         let page = address & !0xfff;
         let owner = self.machine.nodes.iter().find(|memory| memory.page() == page).map(|memory| memory.node);

@@ -65,7 +65,7 @@ pub fn init(first: usize) {
     STATE.call_once(|| Mutex::new(state));
 }
 
-/// Does a hart reach another one, both alive and with a way between them?
+/// Whether hart `from` reaches hart `to`: there is a way between their nodes, and `to` is alive.
 pub fn reaches(from: usize, to: usize) -> bool {
     let reach = NodeSet(REACH[node_of(from) % MAX_NODES].load(Ordering::Acquire));
     reach.has(node_of(to)) && hart(to).fate.load(Ordering::Acquire) == fate::ALIVE

@@ -22,7 +22,7 @@ pub fn init() {
     IS_THERE.store(csr::try_write::<0x3b0>(0), Ordering::Relaxed);
 }
 
-/// Can memory be closed at all?
+/// Whether memory can be closed at all. `false` before [`init`].
 pub fn is_there() -> bool {
     IS_THERE.load(Ordering::Relaxed)
 }

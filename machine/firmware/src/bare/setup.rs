@@ -90,7 +90,7 @@ fn init_environment(hart: usize) {
     csr::try_write::<0x30f>(1 << 63);
 }
 
-/// Has this hart `stimecmp`?
+/// Whether this hart has `stimecmp`: without it, the bit that enables it stays 0.
 pub fn has_sstc() -> bool {
     csr::read::<MENVCFG>() & TIMER_COMPARE != 0
 }

@@ -171,7 +171,7 @@ impl Handle {
         self.0.nearest.len()
     }
 
-    /// Was the hart interrupted since the last call?
+    /// Whether the hart was interrupted since the last call.
     pub fn take_kick(&self, hart: usize) -> bool {
         self.0.kicked.borrow_mut().remove(&CpuIndex(hart as u16))
     }

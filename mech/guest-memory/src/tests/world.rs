@@ -114,7 +114,7 @@ impl World {
         self.machine.harts()
     }
 
-    /// Is no VM's memory locked?
+    /// Whether no VM's memory is locked.
     pub fn is_unlocked(&self) -> bool {
         self.guests.iter().all(|guest| !guest.ram.inner.is_locked())
     }
@@ -184,7 +184,7 @@ impl World {
         leaf.rights.contains(needed).then(|| MachineAddr::new(Mfn::new(page).addr().raw() | at.page_offset()))
     }
 
-    /// Does the guest leave the page alone?
+    /// Whether the guest leaves the page alone. Forgets the page once the guest need not any longer.
     fn is_untouched(&self, vm: usize, gfn: Gfn) -> bool {
         let guest = &self.guests[vm];
         let is_over = match guest.untouched.borrow().get(&gfn) {

@@ -259,7 +259,7 @@ impl World {
     }
 }
 
-/// Do the leaves that a state allowed go with the next state, after what the actions do to them?
+/// Checks that a leaf that a state allowed goes with the next state, after what the actions do to it.
 fn check_leaves(before: Option<Leaf>, after: Option<Leaf>, change: LeafChange) {
     let Some(before) = before else { return };
     let fits = |kept: Leaf| after.is_some_and(|may| may.page == kept.page && (may.writable || !kept.writable));

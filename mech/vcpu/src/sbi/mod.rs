@@ -23,10 +23,10 @@ pub trait Guest {
     /// How many vCPUs it has: numbers 0 to this, less one.
     fn vcpus(&self) -> u16;
 
-    /// Are these bytes RAM?
+    /// Whether all these bytes are RAM.
     fn is_ram(&self, at: GuestPhysAddr, bytes: u64) -> bool;
 
-    /// Do double traps come to the monitor?
+    /// Whether double traps come to the monitor.
     fn has_double_trap(&self) -> bool;
 }
 
@@ -93,9 +93,9 @@ pub struct CounterSet {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[expect(missing_docs, reason = "arguments by the specification's names")]
 pub enum Counters {
-    /// How many are there?
+    /// The number of counters.
     Number,
-    /// What is this one?
+    /// What one counter is.
     Info(u64),
     /// Let one of them count `event`.
     Configure { set: CounterSet, flags: u64, event: u64 },

@@ -110,12 +110,12 @@ impl Event {
         (self.priority, self.id.number())
     }
 
-    /// Would it be delivered to `hart`, if nothing more urgent is there?
+    /// Whether it is to be delivered to `hart`, if nothing more urgent is there.
     pub(super) fn is_due(&self, hart: VcpuIndex) -> bool {
         self.is_pending && self.state == State::Enabled && self.hart == hart
     }
 
-    /// Does its handler run on `hart`?
+    /// Whether its handler runs on `hart`.
     pub(super) fn runs_on(&self, hart: VcpuIndex) -> bool {
         self.state == State::Running && self.hart == hart
     }

@@ -36,7 +36,7 @@ impl Interrupted {
 pub struct Supervisor {
     /// Where it goes on.
     pub pc: u64,
-    /// Does it execute in S-mode, not in U-mode?
+    /// Whether it executes in S-mode, not in U-mode.
     pub is_supervisor: bool,
     /// Register `a6`.
     pub a6: u64,

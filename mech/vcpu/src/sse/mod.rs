@@ -69,7 +69,7 @@ impl EventId {
         }
     }
 
-    /// Can a guest inject it?
+    /// Whether a guest can inject it.
     #[must_use]
     pub const fn is_injectable(self) -> bool {
         !matches!(self, Self::DoubleTrap)

@@ -217,7 +217,7 @@ fn find_or_make(overlay: &OverlaySpec) -> Result<&'static StoreUnit, ControlErro
     Ok(store)
 }
 
-/// Can an overlay be had as it is described?
+/// Refuses an overlay on a disk or a partition that does not exist.
 ///
 /// # Errors
 /// [`ControlError::NoSuchDisk`], [`ControlError::NoSuchPartition`].

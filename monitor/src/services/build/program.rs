@@ -9,7 +9,7 @@ use addr::{BASE_PAGE, GuestPhysAddr};
 use control::{Boot, ControlError, Label, Segment, VmSpec};
 use merging::Image;
 
-/// Does the module have the bytes that the pieces take from it?
+/// Refuses pieces that take bytes that the module does not have.
 ///
 /// # Errors
 /// There is no such module, or it is too short.

@@ -39,7 +39,7 @@ const REPORTS: usize = 128;
 /// The counters' nodes as everybody else numbers them.
 pub struct Numbering {
     nodes: [Option<NodeId>; NODES],
-    /// Do both number them alike?
+    /// Whether both number them alike.
     is_alike: bool,
 }
 

@@ -41,7 +41,7 @@ impl Kernels {
         Some(Self { original, copy, at: FIRST, waited: 0 })
     }
 
-    /// Does it need this guest?
+    /// Whether it needs this guest.
     pub(super) fn concerns(&self, vm: VmId) -> bool {
         [self.original, self.copy].contains(&vm)
     }

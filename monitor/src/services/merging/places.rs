@@ -16,7 +16,7 @@ pub(super) struct Places {
     block: u64,
     end: u64,
     equal: Marks,
-    /// Is it known which pages of the block are equal?
+    /// Whether it is known which pages of the block are equal.
     is_known: bool,
 }
 
@@ -28,7 +28,7 @@ impl Places {
         Some(Self { original, copy, block, end, equal: Marks::new(), is_known: false })
     }
 
-    /// Does it need this guest?
+    /// Whether it needs this guest.
     pub(super) fn concerns(&self, vm: VmId) -> bool {
         [self.original, self.copy].contains(&vm)
     }

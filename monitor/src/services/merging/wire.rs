@@ -35,7 +35,7 @@ impl Wire {
         Self { round: None, found: None, recent: Recent::new(), received: Vec::new() }
     }
 
-    /// Is a round under way?
+    /// Whether a round is under way.
     pub(super) const fn is_searching(&self) -> bool {
         self.round.is_some()
     }
@@ -167,7 +167,7 @@ fn search(round: &mut Round) -> Option<Found> {
     Some(found)
 }
 
-/// Does a guest have it?
+/// Whether a guest has the page, alone or with others.
 fn is_mapped(page: Mfn) -> bool {
     let info = frames().map().info(page);
     info.is_some_and(|info| info.owner.is_some() && matches!(info.state, PageState::Private | PageState::Shared))

@@ -75,7 +75,7 @@ impl DiskPort {
         self.tell_now(tag, status, memory).then_some(status)
     }
 
-    /// May the guest hear of this request now? If not, it is kept: there are no more than the queue has places.
+    /// Whether the guest may hear of this request now. If not, it is kept: there are no more than the queue has places.
     fn tell_now(&mut self, tag: BlockTag, status: BlockStatus, memory: &dyn GuestMemory) -> bool {
         let is_settled = memory.is_settled();
         if !is_settled {
@@ -84,7 +84,7 @@ impl DiskPort {
         is_settled
     }
 
-    /// Is there anything that the guest has not heard of?
+    /// Whether there is anything that the guest has not heard of.
     #[must_use]
     pub fn is_late(&self) -> bool {
         !self.late.is_empty()

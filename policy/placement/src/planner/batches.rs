@@ -44,7 +44,7 @@ pub struct Batch {
 }
 
 impl Batch {
-    /// Has it room for a page that goes this way?
+    /// Whether it has room for a page that goes this way.
     #[inline(always)]
     fn fits(&self, vm: VmId, kind: Kind, node: NodeId) -> bool {
         self.vm == vm && self.kind == kind && self.node == node && self.gfns.len() < BATCH
@@ -116,7 +116,7 @@ impl Batches {
         self.pages = self.batches.iter().map(|batch| batch.gfns.len()).sum();
     }
 
-    /// Does a page of the VM's block wait?
+    /// Whether a page of the VM's block waits.
     pub fn has_page_of(&self, vm: VmId, block: Gfn) -> bool {
         let is_of = |batch: &Batch| batch.vm == vm && batch.gfns.iter().any(|gfn| gfn.large_base() == block);
         self.batches.iter().any(is_of)
@@ -143,7 +143,7 @@ pub struct Watched {
 }
 
 impl Watched {
-    /// Is a page of the VM's block among them?
+    /// Whether a page of the VM's block is among them.
     pub fn has_page_of(&self, vm: VmId, block: Gfn) -> bool {
         self.vm == vm && self.gfns.iter().any(|gfn| gfn.large_base() == block)
     }

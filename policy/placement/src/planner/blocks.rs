@@ -32,15 +32,15 @@ pub(super) struct Block<const N: usize> {
     since: u64,
     /// Misses before, or at the last look: they may be of another phase of the guest.
     before: Misses<N>,
-    /// Has it been noted since before the counters began anew?
+    /// Whether it has been noted since before the counters began anew.
     is_whole: bool,
     /// Hot pages since it was noted or judged.
     hot: u32,
-    /// Did the look before say that its pages have different users?
+    /// Whether the look before said that its pages have different users.
     was_mixed: bool,
-    /// Would many of its pages have found a place of their own at the end of the last interval?
+    /// Whether many of its pages would have found a place of their own at the end of the last interval.
     was_divided: bool,
-    /// Are writes noticed since then?
+    /// Whether writes are noticed since then.
     is_watched: bool,
     /// Where it goes, once that is decided.
     pub(super) to: Option<NodeId>,
@@ -92,7 +92,8 @@ impl<const N: usize> Planner<N> {
         self.told_blocks.note(number_of(page), NodeId(0), self.tick);
     }
 
-    /// May the page be one of a block that is noted or left alone? One that was told longer ago is asked about with its pages.
+    /// Whether the page may be one of a block that is noted or left alone. One that was told longer ago is asked about
+    /// with its pages.
     #[inline(always)]
     pub(super) fn is_of_told_block(&self, page: Mfn) -> bool {
         self.told_blocks.is_known(number_of(page), NodeId(0), self.tick, TOLD_FOR)
@@ -182,7 +183,7 @@ impl<const N: usize> Planner<N> {
         self.shared_blocks.clear();
     }
 
-    /// Will the counters go on when the interval is over?
+    /// Whether the counters will go on when the interval is over.
     const fn goes_on(&self) -> bool {
         THRESHOLDS.go_on(self.intervals + 1, self.hot)
     }

@@ -19,7 +19,7 @@ impl<const N: usize> Known<N> {
         Self(Vec::new())
     }
 
-    /// Has the page been taken up for `node` in interval `tick`, or in the `before` ones?
+    /// Whether the page has been taken up for `node` in interval `tick`, or in the `before` ones.
     #[inline(always)]
     pub fn is_known(&self, page: Mfn, node: NodeId, tick: u16, before: u16) -> bool {
         let known = self.0.get(Self::place_of(page, node)).copied().unwrap_or(NOTHING);

@@ -27,7 +27,7 @@ pub(super) struct SharedBlock {
 }
 
 impl<const N: usize> Planner<N> {
-    /// Harts of `by` miss often on `page`, which is no VM's own: who maps it there?
+    /// Harts of `by` miss often on `page`, which is no VM's own: judges it for each VM that maps it there.
     #[cold]
     #[inline(never)]
     pub(super) fn judge_shared(&mut self, look: &Look<'_>, machine: &mut impl Machine<N>, page: Mfn, by: NodeId) {
@@ -104,7 +104,7 @@ impl<const N: usize> Planner<N> {
         proposal
     }
 
-    /// A page that the VM shares has been sampled: which of the nodes that use it are to have a copy?
+    /// A page that the VM shares has been sampled: decides which of the nodes that use it are to have a copy.
     pub(super) fn judge_sampled_sharer(
         &mut self,
         look: &Look<'_>,

@@ -25,7 +25,7 @@ pub struct Fake {
     pub misses: BTreeMap<u64, Misses>,
     pub queue: VecDeque<Hot>,
     taken: Vec<Hot>,
-    /// Does somebody write the watched blocks?
+    /// Whether somebody writes the watched blocks.
     pub is_written: bool,
     /// Orders are refused.
     pub refuses: bool,

@@ -174,7 +174,7 @@ impl<'a> Plan<'a> {
         self.moves.try_push(Move { entity: vcpu.entity, from: vcpu.hart, to, reason }).is_ok()
     }
 
-    /// Has it been where it is for long enough?
+    /// Whether it has been where it is for long enough to leave for hart `to`.
     fn may_leave(&self, vcpu: &VcpuFacts, to: CpuIndex, reason: Reason) -> bool {
         let is_idle = self.loads.of(to).runnable == 0;
         may_leave(&self.snapshot, self.caution, vcpu, to, is_idle, reason)
@@ -190,7 +190,7 @@ impl<'a> Plan<'a> {
         self.moves.iter().any(|planned| planned.entity == vcpu.entity)
     }
 
-    /// Does `hart` own another vCPU of the same VM? Such two cannot be gang-scheduled.
+    /// Whether `hart` owns another vCPU of the same VM. Such two cannot be gang-scheduled.
     fn has_sibling(&self, vcpu: &VcpuFacts, hart: CpuIndex) -> bool {
         self.loads.vcpus(hart).any(|other| other.entity.vm == vcpu.entity.vm)
     }

@@ -102,8 +102,8 @@ impl<'a> Loads<'a> {
     }
 }
 
-/// Does a vCPU wait, and has it waited for so long, or got so much less than it wanted lately, that a move to a better
-/// place is worth its caches? Many short waits beside a busy neighbour count as one long one.
+/// Whether a vCPU waits, and has waited for so long, or got so much less than it wanted lately, that a move to a better
+/// place is worth its caches. Many short waits beside a busy neighbour count as one long one.
 pub const fn is_due(vcpu: &VcpuFacts, wait_ticks: u64, unfair_permille: u16) -> bool {
     match vcpu.activity {
         Activity::Waiting { ticks } => {

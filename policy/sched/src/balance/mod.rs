@@ -45,7 +45,7 @@ pub struct Snapshot<'a> {
 pub struct HartFacts {
     /// Its node.
     pub node: NodeId,
-    /// Does it run vCPUs? Nothing is moved to a hart that does not.
+    /// Whether it runs vCPUs. Nothing is moved to a hart that does not.
     pub is_online: bool,
 }
 

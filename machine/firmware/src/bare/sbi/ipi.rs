@@ -29,7 +29,7 @@ impl rustsbi::Ipi for Interrupts {
     }
 }
 
-/// Does a mask name only harts that the machine has?
+/// Whether a mask names only harts that the machine has. The mask of all harts does.
 pub fn names_harts(mask: HartMask) -> bool {
     let (bits, base) = mask.into_inner();
     let exists = |id: usize| hardware().harts.get(id).is_some_and(Option::is_some);
