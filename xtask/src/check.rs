@@ -1,5 +1,6 @@
 //! The rules of the house that the compiler does not know, and those that it does: one command for all.
 
+mod doc_comments;
 mod floors;
 mod rooms;
 mod sizes;
@@ -21,6 +22,7 @@ pub fn all(tree: &Tree) -> Result<()> {
     let mut broken = floors::check(&tree.packages()?);
     broken.extend(rooms::check(tree.root(), &files)?);
     broken.extend(unsafe_code::check(tree.root(), &files)?);
+    broken.extend(doc_comments::check(tree.root(), &files)?);
     broken.extend(claims::Claims::read(tree.root())?.differences()?);
     if !broken.is_empty() {
         bail!("the rules of the house are broken:\n  {}", broken.join("\n  "));
