@@ -70,14 +70,11 @@ fn relieve(asking: Option<&dyn Asking>, locked: Locked) -> Relief {
         return Relief::Coming;
     }
     let mut retired = TURN.lock();
-    let own = asking.map_or(0, |ram| ram.give_up_copies(COPIED));
+    let own = asking.map_or(0, |ram| tell(ram.give_up_copies(COPIED)));
     let pages = match &registry {
         Some(registry) if own == 0 => of_somebody(registry, &mut retired),
         _ => own,
     };
-    if pages > 0 {
-        crate::trace::record(None, EventKind::CopiesGivenUp { pages });
-    }
     let waits = retired.is_some() | is_any_deferred(asking, registry.as_deref());
     match (waits, pages) {
         (true, _) => Relief::Coming,
@@ -95,8 +92,8 @@ fn is_any_deferred(asking: Option<&dyn Asking>, registry: Option<&Registry>) -> 
 
 fn of_somebody(registry: &Registry, retired: &mut Option<Retired>) -> u64 {
     let mut vms = registry.records().filter_map(|record| record.life.as_ref());
-    let own = vms.find_map(|vm| Some(vm.memory().give_up_copies(COPIED)).filter(|pages| *pages > 0));
-    own.unwrap_or_else(|| of_shared_pages(registry, retired))
+    let of_one = vms.find_map(|vm| Some(vm.memory().give_up_copies(COPIED)).filter(|pages| *pages > 0));
+    of_one.map(tell).unwrap_or_else(|| of_shared_pages(registry, retired))
 }
 
 /// Copies of shared pages. Nobody is led to them first; then those who were forget them; when all have, they are free. VMs do not
@@ -114,7 +111,15 @@ fn of_shared_pages(registry: &Registry, retired: &mut Option<Retired>) -> u64 {
 /// Frees copies of shared pages that no hart can see any more; returns how many pages are free by it.
 fn free_retired(registry: &Registry, retired: &mut Option<Retired>) -> u64 {
     let done = retired.take_if(|retired| retired.tell_owners(registry) && retired.is_forgotten());
-    done.map_or(0, |done| done.copies.free(frames()))
+    done.map_or(0, |done| tell(done.copies.free(frames())))
+}
+
+/// An event for this many copies that were given up, whoever carried it out.
+fn tell(pages: u64) -> u64 {
+    if pages > 0 {
+        crate::trace::record(None, EventKind::CopiesGivenUp { pages });
+    }
+    pages
 }
 
 impl Retired {
