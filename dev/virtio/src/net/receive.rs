@@ -6,7 +6,7 @@ use device::{Env, GuestFault, GuestMemory};
 use super::{MAX_FRAME, MIN_FRAME, Net, NetBackend, RECEIVE_QUEUE, spec};
 use crate::error::{DeviceError, RingError};
 use crate::model::Io;
-use crate::offload::{Gso, NET_HEADER_BYTES, NetHeader, make_plain};
+use crate::offload::{Gso, NET_HEADER_BYTES, NetHeader, PlainFrames};
 use crate::queue::{Checkpoint, Queue};
 use crate::transport::VirtioMmio;
 
@@ -71,7 +71,7 @@ impl<B: NetBackend> Net<B> {
     }
 
     /// Does the work that this guest's driver cannot do. When the guest runs out of buffers between two segments the
-    /// rest is lost, as on a wire.
+    /// rest is lost, as on a wire. So is a frame that finds no memory to be cut in.
     fn place_plain(
         &mut self,
         header: &NetHeader,
@@ -80,32 +80,47 @@ impl<B: NetBackend> Net<B> {
         memory: &dyn GuestMemory,
     ) -> Result<Received, RingError> {
         let mut buffer = core::mem::take(&mut self.scratch);
-        buffer.resize(2 * MAX_FRAME as usize, 0);
-        let (copy, segment) = buffer.split_at_mut(MAX_FRAME as usize);
-        let mut first = None;
-        let mut error = None;
-        if let Some(copy) = copy.get_mut(..frame.len()) {
-            copy.copy_from_slice(frame);
-            let made = make_plain(header, copy, segment, &mut |plain| {
-                // After the first segment that finds no room the rest is not even tried.
-                if error.is_some() || first.is_some_and(|first| first != Received::Delivered) {
-                    return;
-                }
-                match self.place(&NetHeader::default(), plain, queue, memory) {
-                    Ok(Received::Delivered) => first = Some(Received::Delivered),
-                    Ok(other) => first = first.or(Some(other)),
-                    Err(ring_error) => error = Some(ring_error),
-                }
-            });
-            if made.is_ok() {
-                self.metrics.software_offloads += 1;
-            }
+        if buffer.is_empty() && buffer.try_reserve_exact(SCRATCH_BYTES).is_ok() {
+            buffer.resize(SCRATCH_BYTES, 0);
         }
+        let placed = match buffer.split_at_mut_checked(MAX_FRAME as usize) {
+            Some((copy, segment)) => self.place_parts(header, frame, (copy, segment), queue, memory),
+            None => Ok(Received::Dropped),
+        };
         self.scratch = buffer;
-        match error {
-            Some(error) => Err(error),
-            None => Ok(first.unwrap_or(Received::Dropped)),
+        placed
+    }
+
+    /// What became of the first part. A frame that is not what its header says is dropped from there on.
+    fn place_parts(
+        &mut self,
+        header: &NetHeader,
+        frame: &[u8],
+        (copy, segment): (&mut [u8], &mut [u8]),
+        queue: &mut Queue,
+        memory: &dyn GuestMemory,
+    ) -> Result<Received, RingError> {
+        let Some(copy) = copy.get_mut(..frame.len()) else { return Ok(Received::Dropped) };
+        copy.copy_from_slice(frame);
+        let Ok(mut parts) = PlainFrames::of(header, copy) else { return Ok(Received::Dropped) };
+        let mut first = None;
+        loop {
+            let part = match parts.current(copy, segment) {
+                Ok(Some(part)) => part,
+                Ok(None) => {
+                    self.metrics.software_offloads += 1;
+                    break;
+                }
+                Err(_) => break,
+            };
+            let placed = self.place(&NetHeader::default(), part, queue, memory)?;
+            first = first.or(Some(placed));
+            if placed != Received::Delivered {
+                break;
+            }
+            parts.advance(copy);
         }
+        Ok(first.unwrap_or(Received::Dropped))
     }
 
     /// Writes header and frame into as many receive buffers as they need, or into none.
@@ -187,6 +202,9 @@ fn wait_or_give_up(queue: &mut Queue, start: Checkpoint) -> Received {
     queue.rewind(start);
     if queue.is_all_available() { Received::Dropped } else { Received::Full }
 }
+
+/// One frame and one segment of it.
+const SCRATCH_BYTES: usize = 2 * MAX_FRAME as usize;
 
 /// Scratch space for [`Net::place_plain`]: taken only for guests that need it.
 pub(super) type Scratch = Vec<u8>;

@@ -51,6 +51,7 @@ fn tso(len: u16) -> NetHeader {
 fn tcp_frame(payload: usize) -> Vec<u8> {
     let mut raw = frame(54 + payload);
     raw[12..16].copy_from_slice(&[8, 0, 0x45, 0]);
+    raw[23] = 6;
     raw[46] = 0x50;
     raw
 }

@@ -14,13 +14,19 @@ const PROTO_TCP: u8 = 6;
 const PROTO_UDP: u8 = 17;
 const IPV4_MIN: usize = 20;
 const IPV6_FIXED: usize = 40;
+/// Extension headers that are passed over. RFC 8200, "Extension Header Order", lists no more that an uncut packet has in front of TCP or UDP.
+const IPV6_EXTENSIONS: usize = 4;
+const IPV6_HOP_BY_HOP: u8 = 0;
+const IPV6_ROUTING: u8 = 43;
+const IPV6_DESTINATION: u8 = 60;
 const TCP_MIN: usize = 20;
 const UDP: usize = 8;
 const TCP_FIN: u8 = 0x01;
 const TCP_PSH: u8 = 0x08;
 const TCP_CWR: u8 = 0x80;
 
-/// Where the headers of a frame are. Invariant: `network + minimum <= transport < payload <= frame length`.
+/// Where the headers of a frame are. Invariant: `network + minimum <= transport < payload <= frame length`. They were read from the
+/// frame: a sender cannot pass payload off as headers, which each segment would repeat.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Headers {
     network: usize,
@@ -47,15 +53,16 @@ impl Headers {
     pub fn find(header: &NetHeader, frame: &[u8]) -> Result<Self, OffloadError> {
         let transport = usize::from(header.checksum.ok_or(OffloadError::WrongProtocol)?.start);
         let (network, is_ipv6) = network_layer(frame)?;
-        let minimum = if is_ipv6 { IPV6_FIXED } else { ipv4_header_len(frame, network)? };
-        let has_room = if is_ipv6 { transport >= network + minimum } else { transport == network + minimum };
+        let (protocol, found) = if is_ipv6 { ipv6_transport(frame, network)? } else { ipv4_transport(frame, network)? };
         let (is_tcp, family_fits) = match header.gso {
             Gso::TcpV4 => (true, !is_ipv6),
             Gso::TcpV6 => (true, is_ipv6),
             Gso::Udp => (false, true),
             Gso::None => return Err(OffloadError::WrongProtocol),
         };
-        if !has_room || !family_fits {
+        let expected = if is_tcp { PROTO_TCP } else { PROTO_UDP };
+        // What the sender says must be what the frame says.
+        if transport != found || protocol != expected || !family_fits {
             return Err(OffloadError::WrongProtocol);
         }
         let len = if is_tcp { usize::from(byte(frame, transport + 12)? >> 4) * 4 } else { UDP };
@@ -139,9 +146,25 @@ fn network_layer(frame: &[u8]) -> Result<(usize, bool), OffloadError> {
     Err(OffloadError::WrongProtocol)
 }
 
-fn ipv4_header_len(frame: &[u8], network: usize) -> Result<usize, OffloadError> {
+/// The protocol that an IPv4 packet carries, and where its header begins.
+fn ipv4_transport(frame: &[u8], network: usize) -> Result<(u8, usize), OffloadError> {
     let len = usize::from(byte(frame, network)? & 0xf) * 4;
-    if len < IPV4_MIN { Err(OffloadError::WrongProtocol) } else { Ok(len) }
+    if len < IPV4_MIN {
+        return Err(OffloadError::WrongProtocol);
+    }
+    Ok((byte(frame, network + 9)?, network + len))
+}
+
+/// The same of an IPv6 packet, behind its extension headers.
+fn ipv6_transport(frame: &[u8], network: usize) -> Result<(u8, usize), OffloadError> {
+    let (mut next, mut at) = (byte(frame, network + 6)?, network + IPV6_FIXED);
+    for _ in 0..IPV6_EXTENSIONS {
+        if !matches!(next, IPV6_HOP_BY_HOP | IPV6_ROUTING | IPV6_DESTINATION) {
+            break;
+        }
+        (next, at) = (byte(frame, at)?, at + 8 + usize::from(byte(frame, at + 1)?) * 8);
+    }
+    Ok((next, at))
 }
 
 fn byte(data: &[u8], at: usize) -> Result<u8, OffloadError> {

@@ -2,7 +2,7 @@
 //!
 //! Frames cross between guests with their [`NetHeader`], so that a large segment passes whole and no checksum is ever
 //! computed. Only where a frame leaves for a receiver that cannot do the work (the machine's NIC, a guest without the
-//! feature) does [`make_plain`] do it. Pure functions over byte slices; no allocation.
+//! feature) do [`PlainFrames`] do it. Pure functions over byte slices; no allocation.
 //!
 //! Refused: frames that are not what their header says. They come from a guest, so they are dropped, never trusted.
 
@@ -26,61 +26,97 @@ pub enum OffloadError {
     WrongProtocol,
     /// A segment does not fit the scratch space or a length field.
     TooLarge,
+    /// Each segment would be nearly all headers: more would come out than [`MOST_HEADERS`] allows.
+    MostlyHeaders,
 }
 
-/// Carries out what `header` asks for and gives each resulting plain frame to `emit`, in order.
-///
-/// `frame` may be changed; `scratch` is used only for segmentation and must hold one segment with its headers.
-/// Returns the number of frames.
-///
-/// # Errors
-/// [`OffloadError`]; segments emitted before it are fine.
-pub fn make_plain(
-    header: &NetHeader,
-    frame: &mut [u8],
-    scratch: &mut [u8],
-    emit: &mut dyn FnMut(&[u8]),
-) -> Result<u32, OffloadError> {
-    if header.gso != Gso::None {
-        return segment(header, frame, scratch, emit);
-    }
-    if let Some(partial) = header.checksum {
-        complete_checksum(frame, partial)?;
-    }
-    emit(frame);
-    Ok(1)
+/// A segment's headers are at most this many times its payload. So what comes out of a frame is at most five times what went in: a sender
+/// cannot make others copy more. Linux' segments of 48 bytes, its smallest, may have 192 bytes of headers.
+const MOST_HEADERS: usize = 4;
+
+/// The plain frames that one frame becomes, one at a time, in order. Whoever has room for no more keeps this and goes on later.
+#[derive(Clone, Copy, Debug)]
+pub struct PlainFrames {
+    /// None for a frame that stays whole.
+    cut: Option<Cut>,
+    is_done: bool,
 }
 
-/// Cuts a large TCP segment or a train of UDP datagrams into frames of `header.gso_size` payload bytes.
-///
-/// # Errors
-/// As for [`make_plain`].
-pub fn segment(
-    header: &NetHeader,
-    frame: &[u8],
-    scratch: &mut [u8],
-    emit: &mut dyn FnMut(&[u8]),
-) -> Result<u32, OffloadError> {
-    let headers = Headers::find(header, frame)?;
-    let (head, payload) = frame.split_at_checked(headers.payload).ok_or(OffloadError::Truncated)?;
-    let size = usize::from(header.gso_size.max(1));
-    let mut offset = 0;
-    let mut number = 0_u16;
-    // A frame without payload is one segment too.
-    loop {
-        let part = payload.get(offset..payload.len().min(offset + size)).ok_or(OffloadError::Truncated)?;
+/// A large TCP segment or a train of UDP datagrams, and how far it has been cut.
+#[derive(Clone, Copy, Debug)]
+struct Cut {
+    headers: Headers,
+    /// Payload bytes in each segment but the last.
+    size: usize,
+    /// Payload bytes that are behind.
+    offset: usize,
+    number: u16,
+}
+
+impl PlainFrames {
+    /// Begins with `frame`, for which its sender has left undone what `header` says. A checksum is completed in place.
+    ///
+    /// # Errors
+    /// [`OffloadError`].
+    pub fn of(header: &NetHeader, frame: &mut [u8]) -> Result<Self, OffloadError> {
+        let cut = if header.gso == Gso::None {
+            if let Some(partial) = header.checksum {
+                complete_checksum(frame, partial)?;
+            }
+            None
+        } else {
+            Some(Cut::of(header, frame)?)
+        };
+        Ok(Self { cut, is_done: false })
+    }
+
+    /// The next plain frame; none after the last. `frame` is what [`PlainFrames::of`] was given. A segment is made in `scratch`, which must
+    /// hold it with its headers.
+    ///
+    /// # Errors
+    /// [`OffloadError`]: the frames before are fine.
+    pub fn current<'a>(&self, frame: &'a [u8], scratch: &'a mut [u8]) -> Result<Option<&'a [u8]>, OffloadError> {
+        match &self.cut {
+            _ if self.is_done => Ok(None),
+            None => Ok(Some(frame)),
+            Some(cut) => cut.segment(frame, scratch).map(Some),
+        }
+    }
+
+    /// Passes on to the frame after the current one.
+    pub fn advance(&mut self, frame: &[u8]) {
+        self.is_done = self.cut.as_mut().is_none_or(|cut| cut.advance(frame));
+    }
+}
+
+impl Cut {
+    fn of(header: &NetHeader, frame: &[u8]) -> Result<Self, OffloadError> {
+        let headers = Headers::find(header, frame)?;
+        let size = usize::from(header.gso_size.max(1));
+        if headers.payload > MOST_HEADERS * size {
+            return Err(OffloadError::MostlyHeaders);
+        }
+        Ok(Self { headers, size, offset: 0, number: 0 })
+    }
+
+    fn segment<'a>(&self, frame: &[u8], scratch: &'a mut [u8]) -> Result<&'a [u8], OffloadError> {
+        let (head, payload) = frame.split_at_checked(self.headers.payload).ok_or(OffloadError::Truncated)?;
+        let end = payload.len().min(self.offset + self.size);
+        let part = payload.get(self.offset..end).ok_or(OffloadError::Truncated)?;
         let packet = scratch.get_mut(..head.len() + part.len()).ok_or(OffloadError::TooLarge)?;
         let (to_head, to_part) = packet.split_at_mut(head.len());
         to_head.copy_from_slice(head);
         to_part.copy_from_slice(part);
-        let place_offset = u32::try_from(offset).map_err(|_| OffloadError::TooLarge)?;
-        offset += part.len();
-        let is_last = offset >= payload.len();
-        headers.adjust(packet, Segment { number, offset: place_offset, is_last })?;
-        emit(packet);
-        number = number.wrapping_add(1);
-        if is_last {
-            return Ok(u32::from(number));
-        }
+        let offset = u32::try_from(self.offset).map_err(|_| OffloadError::TooLarge)?;
+        let place = Segment { number: self.number, offset, is_last: end == payload.len() };
+        self.headers.adjust(packet, place)?;
+        Ok(packet)
+    }
+
+    /// `true` after the last segment. A frame without payload is one segment, too.
+    fn advance(&mut self, frame: &[u8]) -> bool {
+        self.offset += self.size;
+        self.number = self.number.wrapping_add(1);
+        self.headers.payload + self.offset >= frame.len()
     }
 }
