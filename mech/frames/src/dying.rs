@@ -10,9 +10,13 @@ use crate::{Frames, MachineMemory, MemMapEntry, PageState};
 /// log2 of the pages of a run that are given back as one block, at most: others wait for the lock meanwhile.
 const MOST_ORDER: u32 = 6;
 
+/// References after which a list counts as full: 64 KiB of the monitor's memory.
+const MOST_REFERENCES: usize = 4096;
+
 /// Frames that no table names any more but some TLB may still know: linked through their rows, so any number of them
 /// takes no memory. And references to shared pages, which keep those until the same shootdown has ended: whoever has
-/// the last one could not know of a TLB of another VM. The only way on is a [`PendingShootdown`].
+/// the last one could not know of a TLB of another VM. These do take memory: whoever adds them asks
+/// [`DyingList::is_full`] before each bounded step. The only way on is a [`PendingShootdown`].
 #[must_use = "these frames are lost unless a PendingShootdown takes them"]
 #[derive(Debug)]
 pub struct DyingList {
@@ -48,6 +52,20 @@ impl DyingList {
         self.pages == 0 && self.references.is_empty()
     }
 
+    /// References to shared pages in it.
+    #[inline]
+    #[must_use]
+    pub const fn references(&self) -> usize {
+        self.references.len()
+    }
+
+    /// Whether it should take no more references: they would take too much of the monitor's memory.
+    #[inline]
+    #[must_use]
+    pub const fn is_full(&self) -> bool {
+        self.references.len() >= MOST_REFERENCES
+    }
+
     #[inline]
     pub(crate) fn push(&mut self, entry: &MemMapEntry, mfn: Mfn, order: u8) {
         entry.set_next(self.head);
@@ -58,7 +76,7 @@ impl DyingList {
         self.pages += 1 << order;
     }
 
-    /// Takes what is in `other`, however much that is, in a step or two.
+    /// Takes what is in `other`, however many frames that are, in a step or two.
     fn append(&mut self, mut other: Self, frames: &Frames) {
         if other.head != NIL {
             if self.head == NIL {
@@ -184,6 +202,12 @@ impl PendingShootdown {
         self.dying.pages()
     }
 
+    /// References to shared pages that wait in it.
+    #[must_use]
+    pub const fn references(&self) -> usize {
+        self.dying.references()
+    }
+
     /// Waits from now on for what `later`, of the same VM and made after it, waits for, with the frames of both.
     #[must_use = "its frames are lost, and the change is not in force, until it is redeemed"]
     pub fn joined(mut self, later: Self, frames: &Frames) -> Self {
@@ -219,6 +243,12 @@ impl PendingShootdown {
 pub struct FreeableList(DyingList);
 
 impl FreeableList {
+    /// References to shared pages in it.
+    #[must_use]
+    pub const fn references(&self) -> usize {
+        self.0.references()
+    }
+
     /// Gives up to `max_blocks` blocks back to the allocator, so that long lists can be cut into steps. Returns what is
     /// left.
     pub fn free_some<M: MachineMemory>(mut self, frames: &Frames, memory: &M, max_blocks: usize) -> Option<Self> {

@@ -12,14 +12,15 @@ const PAGES_PER_EVENT: u64 = 4096;
 const TEARDOWN_BLOCKS: u64 = addr::PAGES_PER_LARGE;
 
 impl<M: Machine> GuestRam<M> {
-    /// The guest does not need `[start, start + len)` any more: its machine pages are free as soon as no TLB knows them.
+    /// The guest does not need `[start, start + len)` any more: its machine pages are free as soon as no TLB knows them. While too many
+    /// references to shared pages wait for harts, it keeps the rest.
     pub fn give_back(&self, start: GuestPhysAddr, len: u64) {
         let node = self.machine.here();
         let pool = self.pool(self.nearest(node));
         let mut next = Some(start.gfn());
         let end = start.gfn().raw() + len / BASE_PAGE;
         let mut returned = 0;
-        while let Some(at) = next {
+        while let Some(at) = next.filter(|_| self.has_room_later().is_ok()) {
             let mut dying = DyingList::new();
             let token = {
                 let mut inner = self.inner.lock();
@@ -50,6 +51,10 @@ impl<M: Machine> GuestRam<M> {
 
     /// One bounded step of giving everything back; no vCPU is left. `true` while there is more.
     pub fn tear_down_step(&self) -> bool {
+        // Nobody is inside any more: what waited can be freed, a part of it in each step, before more comes.
+        if self.free_deferred() {
+            return true;
+        }
         let pool = self.pool(self.nearest(NodeId(0)));
         let mut inner = self.inner.lock();
         let mut dying = core::mem::take(&mut inner.replaced);
@@ -81,7 +86,6 @@ impl<M: Machine> GuestRam<M> {
         if !more {
             self.tell_returned(0, 0);
         }
-        // Nobody is inside any more: what waited can be freed, a part of it in each step.
         self.hold_back(PendingShootdown::new(self.tlb.retire(), dying));
         self.free_deferred() || more
     }

@@ -6,12 +6,16 @@
 //! asks [`ShootdownTracker::all_passed`](tlb::ShootdownTracker::all_passed) first.
 
 use crate::{GuestRam, Machine};
+use addr::PAGES_PER_LARGE;
 use core::sync::atomic::Ordering;
 use frames::{DyingList, Frames, FreeableList, PendingShootdown};
 use tlb::{ShootdownToken, TlbGeneration};
 
 /// Blocks and references that one step frees.
 const FREED: usize = 256;
+/// References to shared pages that wait at a time, but for what each hart adds in one step: 64 KiB of the monitor's memory. A guest
+/// says how many it has, and how fast they come.
+pub(super) const MOST_WAITING: usize = 4096;
 
 /// Frames on their way to the allocator.
 #[derive(Debug, Default)]
@@ -32,12 +36,24 @@ impl Later {
         });
     }
 
+    /// References to shared pages in it.
+    pub(super) fn references(&self) -> usize {
+        let freeable = self.freeable.as_ref().map_or(0, FreeableList::references);
+        let pending = self.older.iter().chain(&self.newer).map(PendingShootdown::references);
+        freeable + pending.sum::<usize>()
+    }
+
+    /// What the oldest frames in it wait for.
+    fn awaited(&self) -> TlbGeneration {
+        self.older.as_ref().map_or(TlbGeneration::NONE, PendingShootdown::generation)
+    }
+
     const fn is_empty(&self) -> bool {
         self.freeable.is_none() && self.older.is_none() && self.newer.is_none()
     }
 
-    /// Frees some of what no TLB knows. Returns how many shootdowns and lists are left that something waits for.
-    fn step<M: Machine>(&mut self, ram: &GuestRam<M>) {
+    /// Frees up to `most` blocks and references that no TLB knows.
+    fn step<M: Machine>(&mut self, ram: &GuestRam<M>, most: usize) {
         if self.freeable.is_none() {
             let pending = self.older.take().or_else(|| self.newer.take());
             match pending.map(|pending| pending.redeem(&ram.tlb)) {
@@ -46,7 +62,7 @@ impl Later {
                 None => {}
             }
         }
-        self.freeable = self.freeable.take().and_then(|list| list.free_some(ram.frames(), ram.memory(), FREED));
+        self.freeable = self.freeable.take().and_then(|list| list.free_some(ram.frames(), ram.memory(), most));
     }
 }
 
@@ -66,11 +82,41 @@ impl<M: Machine> GuestRam<M> {
 
     /// Keeps frames until the harts have passed, and interrupts nobody: another shootdown follows soon, or there is time.
     pub(super) fn hold_back(&self, pending: PendingShootdown) {
-        if !pending.is_empty() {
-            self.later.lock().keep(pending, self.frames());
-            self.has_later.store(true, Ordering::Relaxed);
+        if pending.is_empty() {
+            return;
+        }
+        let mut later = self.later.lock();
+        // More than it adds: what waits does not grow while harts leave, however often somebody comes. A step of work at most.
+        let most = (2 * (pending.references() as u64 + pending.pages())).min(2 * PAGES_PER_LARGE) as usize;
+        later.keep(pending, self.frames());
+        later.step(self, most);
+        if self.note_later(&later) {
             self.machine.note_deferred();
         }
+    }
+
+    /// Says what is in `later`, which is locked; whether anything is.
+    fn note_later(&self, later: &Later) -> bool {
+        let waits = !later.is_empty();
+        self.has_later.store(waits, Ordering::Relaxed);
+        self.is_later_full.store(later.references() >= MOST_WAITING, Ordering::Relaxed);
+        waits
+    }
+
+    /// Whether references to shared pages may be let go: not too many wait for harts. Else what they wait for: ask again when all have
+    /// passed that.
+    #[inline(always)]
+    pub(super) fn has_room_later(&self) -> Result<(), TlbGeneration> {
+        if self.is_later_full.load(Ordering::Relaxed) { self.make_room_later() } else { Ok(()) }
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn make_room_later(&self) -> Result<(), TlbGeneration> {
+        let mut later = self.later.lock();
+        later.step(self, FREED);
+        self.note_later(&later);
+        if later.references() < MOST_WAITING { Ok(()) } else { Err(later.awaited()) }
     }
 
     /// A new generation begins: leaves were removed or weakened, by which nothing is to be freed. Interrupts who has not passed it,
@@ -92,10 +138,8 @@ impl<M: Machine> GuestRam<M> {
             return false;
         }
         let mut later = self.later.lock();
-        later.step(self);
-        let waits = !later.is_empty();
-        self.has_later.store(waits, Ordering::Relaxed);
-        waits
+        later.step(self, FREED);
+        self.note_later(&later)
     }
 
     /// Interrupts who has not passed, without waiting.

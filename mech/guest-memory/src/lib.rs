@@ -141,6 +141,8 @@ pub struct GuestRam<M: Machine> {
     later: Mutex<later::Later>,
     /// Whether frames are in `later`.
     has_later: AtomicBool,
+    /// Whether so many references to shared pages are in `later` that no more may come.
+    is_later_full: AtomicBool,
     /// From when on split blocks may be put together.
     join_from: AtomicU64,
     sharing: share::Counters,
@@ -275,6 +277,7 @@ impl<M: Machine> GuestRam<M> {
             untold: AtomicU64::new(0),
             later: Mutex::new(later::Later::default()),
             has_later: AtomicBool::new(false),
+            is_later_full: AtomicBool::new(false),
             join_from: AtomicU64::new(0),
             sharing: share::Counters::default(),
             placing: placed::Counters::default(),

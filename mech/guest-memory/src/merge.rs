@@ -238,8 +238,8 @@ impl<M: Machine> GuestRam<M> {
         let pool = self.merging_pool();
         let mut inner = self.inner.lock();
         let (mut dying, mut merged) = (DyingList::new(), 0);
-        let is_settled = self.is_watch_settled(&inner);
-        for pair in pairs.iter().filter(|_| is_settled) {
+        let may_merge = self.is_watch_settled(&inner) && self.has_room_later().is_ok();
+        for pair in pairs.iter().filter(|_| may_merge) {
             let state = inner.pmap.lookup(self.memory(), pair.to).map(|mapping| mapping.state);
             let is_still = match state {
                 Ok(PageState::Private { mfn, watched: true, .. } | PageState::Shared { mfn, .. }) => mfn == pair.own,

@@ -50,6 +50,9 @@ impl<M: Machine> GuestRam<M> {
         let node = self.machine.here();
         let mut guard = self.inner.lock();
         let Inner { pmap, tables, replaced, .. } = &mut *guard;
+        if replaced.is_full() || self.has_room_later().is_err() {
+            return PageMap::Refused;
+        }
         self.sharing.mapped.fetch_add(1, Ordering::Relaxed);
         match pmap.share_quickly(&self.pool(&[]), gfn, page, replaced) {
             Swap::Done => {
@@ -172,6 +175,9 @@ impl<M: Machine> GuestRam<M> {
         let mut dying = DyingList::new();
         let is_replaced = match mapping.state {
             PageState::Shared { .. } => {
+                if let Err(generation) = self.has_room_later() {
+                    return Break::Waits(generation);
+                }
                 let Ok(is_copy) = inner.break_sharing(pool, gfn, &mut dying) else { return Break::NoMemory };
                 self.sharing.broken.fetch_add(1, Ordering::Relaxed);
                 is_copy

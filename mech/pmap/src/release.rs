@@ -27,7 +27,8 @@ impl Pmap {
     /// to go into `dying`.
     ///
     /// The caller removes the leaves of `[start, next)` from all tables *after* this, and frees `dying` behind that
-    /// shootdown. Bounded: go on at [`Released::next`]. Large pages that are covered in part are split first.
+    /// shootdown. Bounded: go on at [`Released::next`]. It ends early when `dying` is full. Large pages that are covered in
+    /// part are split first.
     ///
     /// # Errors
     /// [`PmapError::OutOfTables`] when a large page has to be split and no table is left. What was released before stays
@@ -45,6 +46,9 @@ impl Pmap {
         for _ in 0..STEP {
             if at.raw() >= end {
                 return Ok(done);
+            }
+            if dying.is_full() {
+                break;
             }
             let step = self.release_at(pool, at, end, dying, &mut done)?;
             at = Gfn::new(at.raw() + step);

@@ -1,5 +1,6 @@
 //! What several harts do to one memory, and several memories to one page.
 
+mod backlog;
 mod check;
 mod door;
 mod faults;
