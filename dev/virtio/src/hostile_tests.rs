@@ -5,11 +5,11 @@
 use std::boxed::Box;
 use std::vec::Vec;
 
-use addr::GuestPhysAddr;
+use addr::{BASE_PAGE, GuestPhysAddr};
 use device::{Device, GuestMemory, IrqLine, Width};
 use proptest::prelude::*;
 
-use crate::balloon::{Balloon, BalloonBackend};
+use crate::balloon::{Balloon, BalloonBackend, Release};
 use crate::block::{Block, BlockBackend, BlockRequest, BlockStatus, BlockTag, Outcome};
 use crate::console::{Console, ConsoleBackend, PortConfig};
 use crate::net::{Net, NetBackend, NetConfig, NetHeader, Transmit, TransmitFrame};
@@ -67,8 +67,10 @@ impl ConsoleBackend for Fickle {
 }
 
 impl BalloonBackend for Fickle {
-    fn release(&mut self, start: GuestPhysAddr, len: u64) {
+    fn release(&mut self, start: GuestPhysAddr, len: u64) -> Release {
         assert!(start.raw() >= RAM_BASE && start.raw() + len <= RAM_BASE + RAM as u64);
+        let bytes = if self.flip() { len } else { (len / 2).next_multiple_of(BASE_PAGE).min(len) };
+        Release { bytes, pages: bytes / BASE_PAGE }
     }
 }
 

@@ -99,7 +99,7 @@ pub fn read_config(config: &[u8], offset: u64, buf: &mut [u8]) {
     }
 }
 
-/// How much one call may still do, in chains and in bytes.
+/// How much one call may still do, in chains and in bytes (or what else its device counts).
 #[derive(Clone, Copy, Debug)]
 pub struct Budget {
     chains: u32,
@@ -111,6 +111,12 @@ impl Budget {
     #[must_use]
     pub const fn new(chains: u32, bytes: u64) -> Self {
         Self { chains, bytes }
+    }
+
+    /// Charges bytes of a chain that is not done. True once the budget is spent.
+    pub const fn spend(&mut self, bytes: u64) -> bool {
+        self.bytes = self.bytes.saturating_sub(bytes);
+        self.bytes == 0
     }
 
     /// Charges one chain of `bytes` bytes. True once the budget is spent; the last chain may overdraw it.

@@ -1,41 +1,63 @@
 //! Pages that come back: those that the guest does not need, and all of them at its end.
 
 use crate::{GuestRam, Machine};
-use addr::{BASE_PAGE, Gfn, GuestPhysAddr, NodeId};
+use addr::{BASE_PAGE, Gfn, GuestPhysAddr, NodeId, PAGES_PER_LARGE};
 use control::EventKind;
 use core::sync::atomic::Ordering;
 use frames::{DyingList, PendingShootdown};
 
+/// Pages and whole blocks that one step of [`GuestRam::give_back`] looks at, but for the rest of a block: bounded work with the memory
+/// locked.
+const STEP: u64 = 512;
 /// Pages that a guest gives back before an event tells: 16 MiB.
 const PAGES_PER_EVENT: u64 = 4096;
 /// Guest pages that one teardown step gives back: bounded work.
-const TEARDOWN_BLOCKS: u64 = addr::PAGES_PER_LARGE;
+const TEARDOWN_BLOCKS: u64 = PAGES_PER_LARGE;
+
+/// What a step of [`GuestRam::give_back`] did.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct GivenBack {
+    /// Bytes from the start on that are dealt with: their pages have gone back, or cannot. Less than asked for: go on behind them.
+    /// 0: too many references to shared pages wait for harts, and the guest keeps its pages.
+    pub bytes: u64,
+    /// Pages and whole blocks that were looked at: what it took.
+    pub looked_at: u64,
+}
 
 impl<M: Machine> GuestRam<M> {
-    /// The guest does not need `[start, start + len)` any more: its machine pages are free as soon as no TLB knows them. While too many
-    /// references to shared pages wait for harts, it keeps the rest.
-    pub fn give_back(&self, start: GuestPhysAddr, len: u64) {
+    /// One bounded step. The guest does not need `[start, start + len)` any more: its machine pages are free as soon as no TLB knows
+    /// them.
+    pub fn give_back(&self, start: GuestPhysAddr, len: u64) -> GivenBack {
+        if self.has_room_later().is_err() {
+            return GivenBack::default();
+        }
         let node = self.machine.here();
         let pool = self.pool(self.nearest(node));
-        let mut next = Some(start.gfn());
-        let end = start.gfn().raw() + len / BASE_PAGE;
-        let mut returned = 0;
-        while let Some(at) = next.filter(|_| self.has_room_later().is_ok()) {
-            let mut dying = DyingList::new();
-            let token = {
-                let mut inner = self.inner.lock();
-                let pages = end.saturating_sub(at.raw());
-                let outcome = inner.pmap.release(&pool, at, pages, &mut dying);
-                next = outcome.as_ref().ok().and_then(|released| released.next);
-                returned += outcome.map_or(0, |released| released.pages);
-                let covered = next.map_or(pages, |next| next.raw() - at.raw());
-                inner.remove_leaves(at, covered);
-                self.tlb.retire()
-            };
-            self.defer(PendingShootdown::new(token, dying));
-        }
+        let (first, end) = (start.gfn(), start.gfn().raw() + len / BASE_PAGE);
+        let (mut at, mut looked_at, mut returned) = (first.raw(), 0, 0);
+        let mut dying = DyingList::new();
+        let token = {
+            let mut inner = self.inner.lock();
+            while at < end && looked_at < STEP {
+                let block = Gfn::new(at);
+                let pages = (end - at).min(PAGES_PER_LARGE - block.index_in_large() as u64);
+                // Where there is no table to split a block the guest keeps it.
+                let outcome = inner.pmap.release(&pool, block, pages, &mut dying);
+                // What had nothing has no leaves.
+                if outcome.is_err() || outcome.is_ok_and(|released| released.pages != 0) {
+                    inner.remove_leaves(block, pages);
+                }
+                let released = outcome.unwrap_or_default();
+                at += pages;
+                looked_at += u64::from(released.looked_at.max(1));
+                returned += released.pages;
+            }
+            self.tlb.retire()
+        };
+        self.defer(PendingShootdown::new(token, dying));
         self.returned.fetch_add(returned, Ordering::Relaxed);
         self.tell_returned(returned, PAGES_PER_EVENT);
+        GivenBack { bytes: (at - first.raw()) * BASE_PAGE, looked_at }
     }
 
     /// So many pages came back; an event says so when there are `enough`.

@@ -57,6 +57,7 @@ mod zeroing;
 
 pub use block::{BLOCK_MOVES, MoveStep};
 pub use block_copy::CopyStep;
+pub use give_back::GivenBack;
 pub use locate::{Backing, Located, Tries};
 pub use machine::{ByteMemory, Machine, has_reserve};
 pub use merge::{Candidates, Merge, PORTION, Watched, ZeroPages, equal_places, fingerprint};

@@ -10,10 +10,12 @@ use crate::{Event, PageState, Pmap, PmapError, Refused};
 const STEP: u32 = 512;
 
 /// How far a release got.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Released {
     /// Where to go on; `None` when the range is done.
     pub next: Option<Gfn>,
+    /// Pages and whole blocks that were looked at: what it took.
+    pub looked_at: u32,
     /// Guest pages that are absent now and were not before.
     pub pages: u64,
     /// Guest pages that stay for now, because a device is using them.
@@ -42,7 +44,7 @@ impl Pmap {
     ) -> Result<Released, PmapError> {
         let end = start.raw().saturating_add(pages).min(self.base().raw() + self.pages());
         let mut at = start.max(self.base());
-        let mut done = Released { next: None, pages: 0, pinned: 0, paged_out: 0 };
+        let mut done = Released { next: None, looked_at: 0, pages: 0, pinned: 0, paged_out: 0 };
         for _ in 0..STEP {
             if at.raw() >= end {
                 return Ok(done);
@@ -50,6 +52,7 @@ impl Pmap {
             if dying.is_full() {
                 break;
             }
+            done.looked_at += 1;
             let step = self.release_at(pool, at, end, dying, &mut done)?;
             at = Gfn::new(at.raw() + step);
         }

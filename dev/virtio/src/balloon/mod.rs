@@ -15,8 +15,11 @@
 //! The specification numbers the reporting queue 4; Linux (and QEMU, which taught it so) numbers the queues that exist.
 //! As neither statistics nor hinting is offered here, every queue from 2 on can only be the reporting queue.
 //!
-//! Refused: page numbers outside RAM are counted and ignored, those beyond the bound per chain are ignored. Reports beyond the bound per call are acknowledged without
-//! releasing, which is always allowed.
+//! # Budget
+//! A call releases some thousand pages or blocks at most. A report that asks for more stays in the device, and later calls go on with it.
+//!
+//! Refused: page numbers outside RAM are counted and ignored, those beyond the bound per chain are ignored. What the host cannot take back
+//! at the moment is acknowledged without releasing, which is always allowed.
 
 mod metrics;
 mod spec;
@@ -39,21 +42,30 @@ const DEFLATE_QUEUE: u16 = 1;
 const QUEUES: u16 = 5;
 const QUEUE_SIZE: u16 = 128;
 
-/// Work per call: chains, and bytes released.
-const BUDGET: Budget = Budget::new(16, 1 << 27);
+/// Work per call: chains, and pages and blocks looked at. Others wait for the device meanwhile. It is 16 MiB where each page is looked at,
+/// and all that Linux reports at a time (32 blocks) where each block is.
+const BUDGET: Budget = Budget::new(16, 4096);
+/// What each release costs of the budget besides its pages: locks and a shootdown.
+const RELEASE_COST: u64 = 16;
 /// Most page numbers read from one chain; what follows them is acknowledged and stays the guest's. Linux sends 256 at a time, but a
 /// chain may name 4 GiB of them.
 const MAX_NUMBERS: usize = 256;
-/// What a page number costs of the budget: the pages of a full chain may lie apart, and each is released alone then.
-const NUMBER_COST: u64 = (1 << 27) / MAX_NUMBERS as u64;
-/// Most bytes released for one reported chain. Linux reports at most 32 blocks of 4 MiB.
-const MAX_REPORT: u64 = 1 << 30;
 
 /// Who takes free pages back.
 pub trait BalloonBackend: Send {
     /// `[start, start + len)` holds nothing that the guest needs. Page-aligned, not empty, wholly guest RAM. When this
     /// returns the guest may touch it again and must find zeroes or the old content, in each page one or the other.
-    fn release(&mut self, start: GuestPhysAddr, len: u64);
+    /// Bounded work: it may deal with the first part only.
+    fn release(&mut self, start: GuestPhysAddr, len: u64) -> Release;
+}
+
+/// What a [`BalloonBackend::release`] did.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Release {
+    /// Bytes from the start on that are dealt with, whole pages; 0 if none can be taken back now.
+    pub bytes: u64,
+    /// Pages and blocks of pages that were looked at for it.
+    pub pages: u64,
 }
 
 /// The balloon device model.
@@ -66,7 +78,18 @@ pub struct Balloon<B> {
     poison: u32,
     features: u64,
     chain: Chain,
+    report: Report,
     metrics: BalloonMetrics,
+}
+
+/// A chain of reported blocks, and how far it has been dealt with.
+struct Report {
+    chain: Chain,
+    /// The queue that it is from, while it is not done.
+    queue: Option<u16>,
+    /// The segment that is next, and bytes of its whole pages that are done.
+    segment: usize,
+    done: u64,
 }
 
 impl<B: BalloonBackend> Balloon<B> {
@@ -80,6 +103,7 @@ impl<B: BalloonBackend> Balloon<B> {
             poison: 0,
             features: 0,
             chain: Chain::new(),
+            report: Report { chain: Chain::new(), queue: None, segment: 0, done: 0 },
             metrics: BalloonMetrics::default(),
         }
     }
@@ -114,53 +138,94 @@ impl<B: BalloonBackend> Balloon<B> {
 
     /// Releases the pages whose numbers are in `self.chain`; returns what that costs of the budget.
     fn inflate(&mut self, memory: &dyn GuestMemory) -> Result<u64, RingError> {
-        let (mut total, mut cost) = (0, 0);
+        let mut cost = 0;
         let mut run = Run::default();
         let mut raw = [0; 64 * spec::PFN_BYTES];
         for _ in 0..MAX_NUMBERS / 64 {
             let count = self.chain.read_some(memory, &mut raw)?;
             let (numbers, _) = raw.get(..count).unwrap_or(&[]).as_chunks::<{ spec::PFN_BYTES }>();
-            cost += numbers.len() as u64 * NUMBER_COST;
             for number in numbers {
                 let start = u64::from(u32::from_le_bytes(*number)) << spec::PFN_SHIFT;
                 if !memory.contains(GuestPhysAddr::new(start), BASE_PAGE) {
                     self.metrics.pages_refused += 1;
                 } else if let Some(finished) = run.extend(start) {
-                    total += self.release(finished.start, finished.len);
+                    cost += self.release_run(finished);
                 }
             }
             if count < raw.len() {
                 break;
             }
         }
-        total += self.release(run.start, run.len);
-        self.metrics.bytes_inflated += total;
-        Ok(cost)
+        Ok(cost + self.release_run(run))
     }
 
-    /// Releases the blocks in `self.chain`; returns the bytes.
-    fn report(&mut self) -> u64 {
-        self.metrics.reports += 1;
-        if self.is_poisoned() {
-            return 0;
-        }
-        let mut total = 0;
-        for index in 0..self.chain.writable().len() {
-            let Some(&segment) = self.chain.writable().get(index) else { break };
-            let (start, len) = whole_pages(segment);
-            if total + len <= MAX_REPORT {
-                total += self.release(start, len);
+    /// Releases pages of one chain of numbers, which are few; returns what that costs.
+    fn release_run(&mut self, Run { start, len }: Run) -> u64 {
+        let (mut done, mut cost) = (0, 0);
+        while done < len {
+            let released = self.backend.release(GuestPhysAddr::new(start + done), len - done);
+            cost += RELEASE_COST + released.pages;
+            done += released.bytes;
+            if released.bytes == 0 {
+                break;
             }
         }
-        self.metrics.bytes_reported += total;
-        total
+        self.metrics.bytes_inflated += done;
+        cost
     }
 
-    fn release(&mut self, start: u64, len: u64) -> u64 {
-        if len != 0 {
-            self.backend.release(GuestPhysAddr::new(start), len);
+    /// Serves a queue of reports.
+    fn serve_reports(&mut self, index: u16, io: &mut Io<'_>) -> Result<(), DeviceError> {
+        let memory = io.memory();
+        if self.report.queue.is_some_and(|queue| queue != index) {
+            // Only a driver with several such queues waits here. It is served first by then.
+            io.defer(index);
+            return Ok(());
         }
-        len
+        let Some(queue) = io.queue(index) else { return Ok(()) };
+        let mut budget = BUDGET;
+        while self.report.queue.is_some() || queue.next_or_arm(memory, &mut self.report.chain)? {
+            if self.report.queue.is_none() {
+                (self.report.queue, self.report.segment, self.report.done) = (Some(index), 0, 0);
+                self.metrics.reports += 1;
+            }
+            let is_done = self.is_poisoned() || self.release_reported(&mut budget);
+            if is_done {
+                self.report.queue = None;
+                queue.push(memory, self.report.chain.head(), 0)?;
+            }
+            if !is_done || budget.charge(1) {
+                io.defer(index);
+                break;
+            }
+        }
+        Ok(())
+    }
+
+    /// Releases some of the reported blocks; `true` when none are left of the chain.
+    fn release_reported(&mut self, budget: &mut Budget) -> bool {
+        while let Some(&segment) = self.report.chain.writable().get(self.report.segment) {
+            let (start, len) = whole_pages(segment);
+            let rest = len.saturating_sub(self.report.done);
+            let mut cost = 1;
+            if rest != 0 {
+                let released = self.backend.release(GuestPhysAddr::new(start + self.report.done), rest);
+                cost = RELEASE_COST + released.pages;
+                self.report.done += released.bytes;
+                self.metrics.bytes_reported += released.bytes;
+                if released.bytes == 0 {
+                    // It stays the guest's.
+                    self.report.done = len;
+                }
+            }
+            if self.report.done >= len {
+                (self.report.segment, self.report.done) = (self.report.segment + 1, 0);
+            }
+            if budget.spend(cost) {
+                return false;
+            }
+        }
+        true
     }
 }
 
@@ -247,20 +312,17 @@ impl<B: BalloonBackend> VirtioModel for Balloon<B> {
     }
 
     fn notify(&mut self, index: u16, io: &mut Io<'_>) -> Result<(), DeviceError> {
+        if index > DEFLATE_QUEUE && self.features & spec::F_REPORTING != 0 {
+            return self.serve_reports(index, io);
+        }
         let memory = io.memory();
-        let can_report = self.features & spec::F_REPORTING != 0;
         let Some(queue) = io.queue(index) else { return Ok(()) };
         let mut budget = BUDGET;
         while queue.next_or_arm(memory, &mut self.chain)? {
-            let bytes = match index {
-                INFLATE_QUEUE => self.inflate(memory)?,
-                // Deflated pages come back when they are touched.
-                DEFLATE_QUEUE => 0,
-                _ if can_report => self.report(),
-                _ => 0,
-            };
+            // Deflated pages come back when they are touched.
+            let cost = if index == INFLATE_QUEUE { self.inflate(memory)? } else { 0 };
             queue.push(memory, self.chain.head(), 0)?;
-            if budget.charge(bytes) {
+            if budget.charge(cost) {
                 io.defer(index);
                 break;
             }
@@ -268,7 +330,14 @@ impl<B: BalloonBackend> VirtioModel for Balloon<B> {
         Ok(())
     }
 
+    fn queue_stopped(&mut self, queue: u16) {
+        if self.report.queue == Some(queue) {
+            self.report.queue = None;
+        }
+    }
+
     fn reset(&mut self) {
+        self.report.queue = None;
         self.actual_pages = 0;
         self.poison = 0;
         self.features = 0;

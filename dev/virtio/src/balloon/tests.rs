@@ -9,12 +9,29 @@ use crate::transport::Trigger;
 
 const RAM: usize = 4 << 20;
 
+/// Pages that the host takes back in one step.
+const STEP: u64 = 512;
+
+/// What was released, and whether nothing can be.
 #[derive(Default)]
-struct Released(Vec<(u64, u64)>);
+struct Released(Vec<(u64, u64)>, bool);
+
+impl Released {
+    /// What it took since the last call, in releases and pages.
+    fn take_work(&mut self) -> (usize, u64) {
+        let all = core::mem::take(&mut self.0);
+        (all.len(), all.iter().map(|(_, len)| len / BASE_PAGE).sum())
+    }
+}
 
 impl BalloonBackend for Released {
-    fn release(&mut self, start: GuestPhysAddr, len: u64) {
-        self.0.push((start.raw(), len));
+    fn release(&mut self, start: GuestPhysAddr, len: u64) -> Release {
+        if self.1 {
+            return Release::default();
+        }
+        let bytes = len.min(STEP * BASE_PAGE);
+        self.0.push((start.raw(), bytes));
+        Release { bytes, pages: bytes / BASE_PAGE }
     }
 }
 
@@ -37,6 +54,9 @@ fn report(driver: &mut Driver<'_>, device: &mut Dev, queue: u16, blocks: &[(u64,
         blocks.iter().map(|&(start, len)| Buffer { addr: GuestPhysAddr::new(start), len, is_writable: true }).collect();
     driver.add(queue, &buffers, true);
     driver.notify(device, queue).unwrap();
+    while device.has_backlog() {
+        device.poll(driver.env).unwrap();
+    }
     assert_eq!(driver.used(queue).len(), 1);
 }
 
@@ -88,6 +108,95 @@ fn reported_blocks_are_released_by_whole_pages_on_any_reporting_queue() {
         report(&mut driver, &mut device, queue, &[(block, 2 << 20), (block + 1, 0x2fff), (block + 5, 100)]);
         assert_eq!(device.model().backend().0, [(block, 2 << 20), (block + 0x1000, 0x2000)]);
     }
+}
+
+/// The 128 blocks of a report, each of so many pages.
+fn long_report(pages: u32) -> Vec<Buffer> {
+    let addr = GuestPhysAddr::new(RAM_BASE + (1 << 20));
+    std::vec![Buffer { addr, len: pages << 12, is_writable: true }; usize::from(QUEUE_SIZE)]
+}
+
+#[test]
+fn a_long_report_takes_several_calls() {
+    for (pages, queue) in [(500, 2), (1, 2), (700, 3)] {
+        let env = TestEnv::new(RAM);
+        let mut device = balloon();
+        let mut driver = Driver::new(&env);
+        driver.start(&mut device, u64::MAX);
+        for _ in 0..8 {
+            driver.add(queue, &long_report(pages), true);
+        }
+        driver.notify(&mut device, queue).unwrap();
+        let (mut calls, mut all, mut used) = (1, 0, driver.used(queue).len());
+        loop {
+            let (releases, pages) = device.model_mut().backend_mut().take_work();
+            assert!(
+                pages <= 4096 + STEP && releases <= 4096 / RELEASE_COST as usize,
+                "{pages} pages, {releases} releases"
+            );
+            all += pages;
+            if !device.has_backlog() {
+                break;
+            }
+            device.poll(&env).unwrap();
+            calls += 1;
+            used += driver.used(queue).len();
+        }
+        assert_eq!((all, used), (8 * 128 * u64::from(pages), 8), "each once");
+        assert!(calls > 4, "{calls} calls");
+        assert_eq!(device.model().metrics().bytes_reported, all << 12);
+    }
+}
+
+/// A driver may have several queues of reports. One is served after the other.
+#[test]
+fn a_report_waits_for_one_of_another_queue() {
+    let env = TestEnv::new(RAM);
+    let mut device = balloon();
+    let mut driver = Driver::new(&env);
+    driver.start(&mut device, u64::MAX);
+    driver.add(3, &long_report(100), true);
+    driver.notify(&mut device, 3).unwrap();
+    driver.add(2, &[Buffer { addr: GuestPhysAddr::new(RAM_BASE), len: 0x1000, is_writable: true }], true);
+    driver.notify(&mut device, 2).unwrap();
+    assert_eq!((driver.used(3).len(), driver.used(2).len()), (0, 0));
+    while device.has_backlog() {
+        device.poll(&env).unwrap();
+    }
+    assert_eq!((driver.used(3).len(), driver.used(2).len()), (1, 1));
+    assert_eq!(device.model_mut().backend_mut().take_work(), (129, 12801));
+}
+
+/// The rest of a report that the driver has forgotten is not released.
+#[test]
+fn a_report_ends_with_its_queue() {
+    let env = TestEnv::new(RAM);
+    let mut device = balloon();
+    let mut driver = Driver::new(&env);
+    driver.start(&mut device, u64::MAX);
+    driver.add(2, &long_report(100), true);
+    driver.notify(&mut device, 2).unwrap();
+    assert!(device.has_backlog());
+    driver.start(&mut device, u64::MAX);
+    device.model_mut().backend_mut().take_work();
+    device.poll(&env).unwrap();
+    report(&mut driver, &mut device, 3, &[(RAM_BASE, 0x1000)]);
+    assert_eq!(device.model().backend().0, [(RAM_BASE, 0x1000)]);
+}
+
+/// The host need not take pages back: the guest hears that its report is done, and keeps them.
+#[test]
+fn a_host_that_takes_nothing_back_answers() {
+    let env = TestEnv::new(RAM);
+    let mut device = balloon();
+    let mut driver = Driver::new(&env);
+    driver.start(&mut device, u64::MAX);
+    device.model_mut().backend_mut().1 = true;
+    report(&mut driver, &mut device, 2, &[(RAM_BASE, 0x20_0000), (RAM_BASE + 0x20_0000, 0x1000)]);
+    let first = (RAM_BASE >> 12) as u32;
+    inflate(&mut driver, &mut device, &[first, first + 9]);
+    let metrics = device.model().metrics();
+    assert_eq!((metrics.bytes_reported, metrics.bytes_inflated), (0, 0));
 }
 
 #[test]

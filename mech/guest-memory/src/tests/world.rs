@@ -326,7 +326,14 @@ impl World {
     /// The guest's balloon gives pages back. It touches them again when no hart knows them any more.
     pub fn give_back(&self, hart: usize, vm: usize, page: u64, pages: u64) {
         self.leave(hart);
-        self.on(hart, || self.ram(vm).give_back(at(page, 0), pages * BASE_PAGE));
+        self.on(hart, || {
+            let mut done = 0;
+            while done < pages {
+                let step = self.ram(vm).give_back(at(page + done, 0), (pages - done) * BASE_PAGE);
+                assert!(step.bytes > 0 && step.looked_at < 2 * addr::PAGES_PER_LARGE, "{step:?}");
+                done += step.bytes / BASE_PAGE;
+            }
+        });
         self.forget_words(vm, page, pages);
         let generation = self.ram(vm).tlb().current();
         let mut untouched = self.guests[vm].untouched.borrow_mut();

@@ -9,7 +9,10 @@ use alloc::{
 };
 use control::Label;
 use spin::Mutex;
-use virtio::{balloon::BalloonBackend, console::ConsoleBackend};
+use virtio::{
+    balloon::{BalloonBackend, Release},
+    console::ConsoleBackend,
+};
 
 /// Bytes of a port that wait for the client at most.
 const PORT_BYTES: usize = 64 << 10;
@@ -84,9 +87,9 @@ pub struct BalloonPort {
 }
 
 impl BalloonBackend for BalloonPort {
-    fn release(&mut self, start: GuestPhysAddr, len: u64) {
-        if let Some(vm) = self.vm.upgrade() {
-            vm.memory().give_back(start, len);
-        }
+    fn release(&mut self, start: GuestPhysAddr, len: u64) -> Release {
+        let Some(vm) = self.vm.upgrade() else { return Release { bytes: len, pages: 0 } };
+        let given = vm.memory().give_back(start, len);
+        Release { bytes: given.bytes, pages: given.looked_at }
     }
 }
