@@ -140,6 +140,9 @@ impl<M: Machine> Inner<M> {
         if !mapping.is_absent() {
             return Some(mapping);
         }
+        if self.is_closed {
+            return None;
+        }
         if !self.zeroing.is_empty() {
             self.stop_zeroing(pool.frames, gfn);
         }

@@ -71,14 +71,16 @@ impl<M: Machine> GuestRam<M> {
         }
     }
 
-    /// One bounded step of giving everything back; no vCPU is left. `true` while there is more.
+    /// One bounded step of giving everything back; no vCPU is left. `true` while there is more. From the first one on nothing gets behind
+    /// a page any more: for devices there is no memory where there is none yet.
     pub fn tear_down_step(&self) -> bool {
+        let pool = self.pool(self.nearest(NodeId(0)));
+        let mut inner = self.inner.lock();
+        inner.is_closed = true;
         // Nobody is inside any more: what waited can be freed, a part of it in each step, before more comes.
         if self.free_deferred() {
             return true;
         }
-        let pool = self.pool(self.nearest(NodeId(0)));
-        let mut inner = self.inner.lock();
         let mut dying = core::mem::take(&mut inner.replaced);
         inner.forget_zeroing(self.frames());
         inner.forget_block_move();

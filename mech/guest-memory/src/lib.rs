@@ -172,6 +172,8 @@ struct Inner<M: Machine> {
     moving: Vec<block::BlockMove>,
     /// Blocks that are being copied for other nodes. Nobody else watches those.
     copying: Vec<block_copy::BlockCopy>,
+    /// The VM's end has begun: nothing gets behind its pages any more.
+    is_closed: bool,
     teardown_at: Option<Gfn>,
     /// The number of the last block that was asked whether it can be put together.
     join_at: u64,
@@ -270,6 +272,7 @@ impl<M: Machine> GuestRam<M> {
                 held: Vec::new(),
                 moving: Vec::new(),
                 copying: Vec::new(),
+                is_closed: false,
                 teardown_at: Some(base),
                 join_at: 0,
             }),

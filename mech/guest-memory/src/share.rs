@@ -49,8 +49,8 @@ impl<M: Machine> GuestRam<M> {
     pub(super) fn share(&self, gfn: Gfn, page: Mfn) -> PageMap {
         let node = self.machine.here();
         let mut guard = self.inner.lock();
-        let Inner { pmap, tables, replaced, .. } = &mut *guard;
-        if replaced.is_full() || self.has_room_later().is_err() {
+        let Inner { pmap, tables, replaced, is_closed, .. } = &mut *guard;
+        if *is_closed || replaced.is_full() || self.has_room_later().is_err() {
             return PageMap::Refused;
         }
         self.sharing.mapped.fetch_add(1, Ordering::Relaxed);
@@ -216,7 +216,9 @@ impl<M: Machine> GuestRam<M> {
     pub(super) fn find_for_device(&self, inner: &mut Inner<M>, addr: GuestPhysAddr, access: Access) -> Found {
         let node = self.machine.here();
         let pool = self.pool(self.nearest(node));
-        let Some(gfn) = Some(addr.gfn()).filter(|_| self.is_ram(addr)) else { return Found::Nothing };
+        let Some(gfn) = Some(addr.gfn()).filter(|_| self.is_ram(addr) && !inner.is_closed) else {
+            return Found::Nothing;
+        };
         let Some(mapping) = inner.populated(&pool, gfn, self.large_allowed) else { return Found::NoMemory };
         if access == Access::Write && mapping.is_read_only() {
             return match self.make_writable(inner, &pool, gfn) {

@@ -172,11 +172,22 @@ impl Vm {
     }
 
     fn end(&self, ending: Ending) {
-        if let Ending::Stop(StopReason::GuestFault { device, reason, value, .. }) = &ending {
-            let kind = EventKind::GuestFault { device: device.clone(), reason: reason.clone(), value: *value };
-            crate::trace::record(Some(self.id), kind);
+        let fault = match &ending {
+            Ending::Stop(StopReason::GuestFault { device, reason, value, .. }) => {
+                Some(EventKind::GuestFault { device: device.clone(), reason: reason.clone(), value: *value })
+            }
+            _ => None,
+        };
+        let is_first = {
+            let mut current = self.ending.lock();
+            let is_first = current.is_none();
+            current.get_or_insert(ending);
+            is_first
+        };
+        // A device of a VM that ends finds no memory any more: that is no fault of the guest's.
+        if let Some(fault) = fault.filter(|_| is_first) {
+            crate::trace::record(Some(self.id), fault);
         }
-        self.ending.lock().get_or_insert(ending);
         self.phase.store(Phase::Ending as u8, Ordering::SeqCst);
         self.call_vcpus_back();
         crate::machine::agenda::wake_control();

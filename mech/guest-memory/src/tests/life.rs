@@ -8,6 +8,7 @@ use crate::{Found, Machine as _, MoveStep};
 use addr::{BASE_PAGE, Gfn, NodeId, PageSize};
 use control::EventKind;
 use frames::{MachineMemory as _, PageState};
+use guest_access::{GuestMemory as _, MemoryFault, PageMap};
 
 fn free(world: &World) -> u64 {
     world.machine.frames().pages_in(NodeId(0), PageState::Free)
@@ -85,6 +86,29 @@ fn a_vm_that_ends_loses_nothing() {
         other => panic!("{other:?}"),
     });
     assert_eq!(returned.sum::<u64>(), 2 * PAGES, "each page is told of once");
+}
+
+/// Devices find nothing where a VM that ends has nothing any more: they put nothing behind what the teardown has passed.
+#[test]
+fn devices_put_nothing_into_a_vm_that_ends() {
+    for large in [false, true] {
+        let world = World::new(&[large], 1, 2);
+        assert_eq!(world.store(0, 0, 600, 1), Did::Value(1));
+        let block = world.cached(0, 77).unwrap();
+        world.leave(0);
+        let ram = world.ram(0);
+        let mut is_ending = true;
+        while is_ending {
+            is_ending = ram.tear_down_step();
+            for page in [0, 1, 600] {
+                let wrote = ram.write(at(page, 0), &[7; 100]);
+                assert!(wrote.is_err() || page == 600, "page {page}");
+                assert_eq!(ram.map_page(at(page, 0), block), PageMap::Refused);
+            }
+        }
+        assert_eq!(ram.write_u64(at(600, 0), 7), Err(MemoryFault { addr: at(600, 0) }));
+        world.end();
+    }
 }
 
 /// A page's leaves are taken away; who uses it brings its node's back.
