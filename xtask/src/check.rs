@@ -2,6 +2,7 @@
 
 mod doc_comments;
 mod floors;
+mod guest_loads;
 mod rooms;
 mod sizes;
 mod unsafe_code;
@@ -22,6 +23,7 @@ pub fn all(tree: &Tree) -> Result<()> {
     let mut broken = floors::check(&tree.packages()?);
     broken.extend(rooms::check(tree.root(), &files)?);
     broken.extend(unsafe_code::check(tree.root(), &files)?);
+    broken.extend(guest_loads::check(tree.root(), &files)?);
     broken.extend(doc_comments::check(tree.root(), &files)?);
     broken.extend(claims::Claims::read(tree.root())?.differences()?);
     if !broken.is_empty() {

@@ -127,3 +127,22 @@ fn reuse_without_waiting_is_caught() {
         hart.join().unwrap();
     });
 }
+
+/// A load of the monitor through the guest's translations, after the guest has left, is one more use: outside it is not waited for.
+#[test]
+#[should_panic]
+fn a_load_after_leaving_is_caught() {
+    loom::model(|| {
+        let machine = Machine::new(1);
+        let hart = {
+            let machine = Arc::clone(&machine);
+            loom::thread::spawn(move || {
+                machine.run_guest(0, 1);
+                // The TLB knows the frame still.
+                machine.frame.with(|_read| ());
+            })
+        };
+        machine.shoot();
+        hart.join().unwrap();
+    });
+}

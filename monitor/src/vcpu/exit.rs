@@ -15,7 +15,7 @@ use platform::pmu::FirmwareEvent;
 use rv::{
     cause, csr,
     decode::{self, MemoryAccess},
-    guarded, world,
+    world,
 };
 
 /// What the per-hart loop does after an exit.
@@ -49,7 +49,7 @@ pub fn handle(vcpu: &mut Vcpu, hart: &Hart, tools: &mut HartTools, scause: u64) 
         cause::LOAD_GUEST_PAGE_FAULT => guest_page_fault(vcpu, hart, tools, Access::Read),
         cause::STORE_GUEST_PAGE_FAULT => guest_page_fault(vcpu, hart, tools, Access::Write),
         cause::INSTRUCTION_GUEST_PAGE_FAULT => guest_page_fault(vcpu, hart, tools, Access::Execute),
-        cause::VIRTUAL_INSTRUCTION => virtual_instruction(vcpu),
+        cause::VIRTUAL_INSTRUCTION => virtual_instruction(vcpu, hart, tools),
         cause::SUPERVISOR_TIMER => {
             vcpu.count(ExitCause::TimerInterrupt);
             tools.timer_fired();
@@ -67,18 +67,18 @@ pub fn handle(vcpu: &mut Vcpu, hart: &Hart, tools: &mut HartTools, scause: u64) 
             vcpu.count(ExitCause::GuestExternal);
             Next::Reschedule
         }
-        other => rare(vcpu, other),
+        other => rare(vcpu, hart, tools, other),
     }
 }
 
 /// Causes that are kept out of the way of the frequent ones: those stay shorter by it.
 #[inline(never)]
-fn rare(vcpu: &mut Vcpu, scause: u64) -> Next {
+fn rare(vcpu: &mut Vcpu, hart: &Hart, tools: &mut HartTools, scause: u64) -> Next {
     match scause {
         cause::ILLEGAL_INSTRUCTION => illegal_instruction(vcpu),
         cause::INSTRUCTION_ACCESS_FAULT | cause::LOAD_ACCESS_FAULT | cause::STORE_ACCESS_FAULT => {
             vcpu.count(ExitCause::AccessFault);
-            access_fault(vcpu, scause)
+            access_fault(vcpu, hart, tools, scause)
         }
         cause::DOUBLE_TRAP => {
             vcpu.count(ExitCause::Other);
@@ -117,7 +117,7 @@ fn inject(vcpu: &mut Vcpu, cause: u64, value: u64) -> Next {
 #[inline(always)]
 fn guest_page_fault(vcpu: &mut Vcpu, hart: &Hart, tools: &mut HartTools, access: Access) -> Next {
     let gpa = GuestPhysAddr::new(csr::htval::read() << 2 | csr::stval::read() & 3);
-    if vcpu.vm.is_ram(gpa) { touch(vcpu, hart, tools, access, gpa) } else { mmio(vcpu, access, gpa) }
+    if vcpu.vm.is_ram(gpa) { touch(vcpu, hart, tools, access, gpa) } else { mmio(vcpu, hart, tools, access, gpa) }
 }
 
 /// A first touch of RAM by this node.
@@ -184,10 +184,10 @@ fn wild(vcpu: &mut Vcpu, access_fault: u64, gpa: GuestPhysAddr) -> Next {
 /// only: then a word can be read there, and the fault is the guest's as it would be on a machine of its own. Else memory
 /// is broken.
 #[cold]
-fn access_fault(vcpu: &mut Vcpu, scause: u64) -> Next {
+fn access_fault(vcpu: &mut Vcpu, hart: &Hart, tools: &mut HartTools, scause: u64) -> Next {
     let gva = csr::stval::read();
     let (pc, sstatus) = (vcpu.context.pc, vcpu.context.sstatus);
-    if scause == cause::INSTRUCTION_ACCESS_FAULT || guarded::load_guest_u32(gva).is_none() {
+    if scause == cause::INSTRUCTION_ACCESS_FAULT || !vcpu.can_load(hart, tools, gva) {
         log::error!("VM {}: {scause:#x} at {gva:#x}, pc {pc:#x}, sstatus {sstatus:#x}", vcpu.vm.spec().name);
         return vcpu.fail("memory", "machine memory does not answer", gva);
     }
@@ -199,12 +199,19 @@ fn access_fault(vcpu: &mut Vcpu, scause: u64) -> Next {
 
 /// An access outside RAM.
 #[inline(always)]
-fn mmio(vcpu: &mut Vcpu, access: Access, gpa: GuestPhysAddr) -> Next {
+fn mmio(vcpu: &mut Vcpu, hart: &Hart, tools: &mut HartTools, access: Access, gpa: GuestPhysAddr) -> Next {
     if access == Access::Execute {
         vcpu.count(ExitCause::InstructionGuestPageFault);
         return wild(vcpu, cause::INSTRUCTION_ACCESS_FAULT, gpa);
     }
-    let Some(access) = decode_access(vcpu) else { return not_decoded(vcpu, gpa) };
+    let decoded = match csr::htinst::read() {
+        0 => match decode_fetched(vcpu, hart, tools) {
+            Some(decoded) => decoded,
+            None => return is_gone(vcpu),
+        },
+        htinst => decode::from_htinst(htinst),
+    };
+    let Some(access) = decoded else { return not_decoded(vcpu, gpa) };
     let width = Width::from_log2(access.width_log2);
     let outcome = if access.is_store {
         vcpu.count(ExitCause::MmioStore);
@@ -242,39 +249,29 @@ fn mmio(vcpu: &mut Vcpu, access: Access, gpa: GuestPhysAddr) -> Next {
 #[cold]
 fn not_decoded(vcpu: &mut Vcpu, gpa: GuestPhysAddr) -> Next {
     vcpu.count(ExitCause::Other);
-    let again = |instruction| decode::from_instruction(instruction).is_some();
-    if csr::htinst::read() == 0 && fetch_instruction(vcpu.context.pc).is_none_or(again) {
-        // It could not be fetched: see there.
-        return Next::Resume;
-    }
     wild(vcpu, cause::LOAD_ACCESS_FAULT, gpa)
 }
 
-/// The instruction at the guest's `pc`, where the hart did not report it. `None` if its page is not mapped any more: the hart
-/// had it from its TLB or fetched it before the leaf was taken away. The guest is to try again then, and to fault on it.
-fn fetch_instruction(pc: u64) -> Option<u32> {
-    let low = guarded::fetch_guest_u16(pc)?;
-    let high = if low & 3 == 3 { guarded::fetch_guest_u16(pc.wrapping_add(2))? } else { 0 };
-    Some(u32::from(low) | u32::from(high) << 16)
-}
-
-#[inline]
-fn decode_access(vcpu: &Vcpu) -> Option<MemoryAccess> {
-    match csr::htinst::read() {
-        0 => decode_fetched(vcpu.context.pc),
-        htinst => decode::from_htinst(htinst),
-    }
-}
-
+/// The hart had the instruction from its TLB or fetched it before the leaf of its page was taken away. The guest tries again, and
+/// faults on it.
 #[cold]
-fn decode_fetched(pc: u64) -> Option<MemoryAccess> {
-    decode::from_instruction(fetch_instruction(pc)?)
+fn is_gone(vcpu: &Vcpu) -> Next {
+    vcpu.count(ExitCause::Other);
+    Next::Resume
 }
 
-fn virtual_instruction(vcpu: &mut Vcpu) -> Next {
+/// What the instruction at the guest's `pc` accesses, where the hart did not report that. `None` if it cannot be fetched any more,
+/// `Some(None)` if it is no access that the monitor makes out.
+#[cold]
+#[inline(never)]
+fn decode_fetched(vcpu: &mut Vcpu, hart: &Hart, tools: &mut HartTools) -> Option<Option<MemoryAccess>> {
+    vcpu.fetch_instruction(hart, tools).map(decode::from_instruction)
+}
+
+fn virtual_instruction(vcpu: &mut Vcpu, hart: &Hart, tools: &mut HartTools) -> Next {
     let instruction = match csr::stval::read() {
         // Hardware may leave stval zero, and QEMU does for `wrs.nto`.
-        0 => match fetch_instruction(vcpu.context.pc) {
+        0 => match vcpu.fetch_instruction(hart, tools) {
             Some(instruction) => u64::from(instruction),
             None => {
                 vcpu.count(ExitCause::VirtualInstruction);

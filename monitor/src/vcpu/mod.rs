@@ -9,6 +9,7 @@ pub mod exit;
 mod fast;
 mod features;
 pub mod file;
+mod guest_loads;
 mod interrupts;
 mod registers;
 mod sbi;
@@ -367,25 +368,38 @@ impl Vcpu {
     /// One stretch in guest mode, from entry to full exit; returns `scause` and the time.
     #[inline]
     fn enter(&mut self, hart: &Hart, tools: &mut HartTools) -> (u64, u64) {
-        let vm = &self.vm;
-        let entry = self.tlb.enter(hart.cpu, &mut tools.vmids, vm.tlb());
         let begin = csr::time::read();
         tools.stretch.end(begin, &hart.counters.stretches);
         hart.counters.guest.start(begin);
+        self.begin_inside(hart, tools);
+        let scause = registers::run_guest(&mut self.context);
+        self.end_inside(hart);
+        let now = csr::time::read();
+        tools.stretch.begin(now);
+        let ran = hart.counters.guest.stop(now);
+        add(&self.shared.counters.run_ticks, ran);
+        (scause, now)
+    }
+
+    /// From now on this hart may use the VM's translations: what they lead to is not reused before [`Self::end_inside`], or before
+    /// the hart has passed a later generation.
+    #[inline(always)]
+    fn begin_inside(&mut self, hart: &Hart, tools: &mut HartTools) {
+        let tracker = self.vm.tlb();
+        let entry = self.tlb.enter(hart.cpu, &mut tools.vmids, tracker);
         registers::write_hgatp(Hgatp::with_vmid(self.root, entry.vmid));
         match entry.fence {
             Fence::None => {}
             Fence::Vmid(vmid) => fence::hfence_gvma_vmid(vmid.0),
             Fence::All => fence::hfence_gvma_all(),
         }
-        self.tlb.fenced(hart.cpu, vm.tlb(), entry);
-        let scause = registers::run_guest(&mut self.context);
+        self.tlb.fenced(hart.cpu, tracker, entry);
+    }
+
+    /// This hart uses the VM's translations no longer.
+    #[inline(always)]
+    fn end_inside(&self, hart: &Hart) {
         self.vm.tlb().leave(hart.cpu);
-        let now = csr::time::read();
-        tools.stretch.begin(now);
-        let ran = hart.counters.guest.stop(now);
-        add(&self.shared.counters.run_ticks, ran);
-        (scause, now)
     }
 
     /// Does what others asked for. `Some` when the turn has to end.

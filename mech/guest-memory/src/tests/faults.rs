@@ -129,3 +129,26 @@ fn a_device_comes_before_the_block_is_zero() {
     assert_eq!(world.load(0, 0, 0), Did::Value(0));
     world.end();
 }
+
+/// After an exit the monitor looks at an instruction of its guest. Meanwhile the page has become another VM's, and the hart's TLB knows
+/// it still.
+#[test]
+fn the_monitor_loads_from_its_guest_only() {
+    let world = World::new(&[false, false], 1, 2);
+    assert_eq!(world.store(0, 0, 0, 5), Did::Value(5));
+    assert_eq!(world.monitor_load(0, 0, at(0, 0)), Some(5));
+    world.give_back(1, 0, 0, 1);
+    assert_eq!(world.store(1, 1, 0, 6), Did::Value(6));
+    assert_eq!(world.monitor_load(0, 0, at(0, 0)), None, "the page is gone");
+    world.end();
+}
+
+/// The check is worth something only if it sees the mistake.
+#[test]
+#[should_panic(expected = "which it is outside of")]
+fn a_load_of_the_monitor_from_outside_is_caught() {
+    let world = World::new(&[false], 1, 1);
+    assert_eq!(world.store(0, 0, 0, 5), Did::Value(5));
+    world.leave(0);
+    world.load_through(0, 0, at(0, 0));
+}

@@ -24,6 +24,11 @@ enum Step {
         vm: usize,
         page: usize,
     },
+    MonitorLoad {
+        hart: usize,
+        vm: usize,
+        page: usize,
+    },
     Store {
         hart: usize,
         vm: usize,
@@ -202,6 +207,9 @@ impl Run {
         let block = |block: u64| gfn(block % 2 * PAGES_PER_LARGE);
         match *step {
             Step::Load { hart, vm, page: at } => _ = self.by(hart, |hart| world.load(hart, vm % VMS, page(at))),
+            Step::MonitorLoad { hart, vm, page: from } => {
+                self.by(hart, |hart| world.monitor_load(hart, vm % VMS, at(page(from), 0)));
+            }
             Step::Store { hart, vm, page: at, value } => {
                 self.by(hart, |hart| world.store(hart, vm % VMS, page(at), value));
             }
@@ -353,6 +361,7 @@ fn steps() -> impl Strategy<Value = Step> {
     let (h, v, p, n, b) = (hart.clone(), vm.clone(), page.clone(), node.clone(), block.clone());
     prop_oneof![
         12 => (h.clone(), v.clone(), p.clone()).prop_map(|(hart, vm, page)| Step::Load { hart, vm, page }),
+        4 => (h.clone(), v.clone(), p.clone()).prop_map(|(hart, vm, page)| Step::MonitorLoad { hart, vm, page }),
         16 => (h.clone(), v.clone(), p.clone(), value.clone())
             .prop_map(|(hart, vm, page, value)| Step::Store { hart, vm, page, value }),
         10 => h.clone().prop_map(|hart| Step::Interrupt { hart }),

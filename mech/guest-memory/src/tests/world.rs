@@ -225,6 +225,32 @@ impl World {
         panic!("the vCPU on hart {hart} faults at {at:?} for ever");
     }
 
+    /// The monitor on `hart` has left guests and loads a word through the translations of `vm`, as its guest would: inside the VM.
+    /// `None` if it faults.
+    pub fn monitor_load(&self, hart: usize, vm: usize, at: GuestPhysAddr) -> Option<u64> {
+        if self.is_untouched(vm, at.gfn()) {
+            return None;
+        }
+        self.leave(hart);
+        self.enter(hart, vm);
+        let loaded = self.load_through(hart, vm, at);
+        self.leave(hart);
+        loaded
+    }
+
+    /// The load itself.
+    ///
+    /// # Panics
+    /// If the hart is not inside: the page may be somebody else's by now.
+    pub fn load_through(&self, hart: usize, vm: usize, at: GuestPhysAddr) -> Option<u64> {
+        assert_eq!(
+            self.inside(hart),
+            Some(vm),
+            "hart {hart} loads through translations of VM {vm}, which it is outside of"
+        );
+        self.translate(hart, at, PteFlags::R).map(|place| self.perform(vm, at, place, None))
+    }
+
     /// The monitor on `hart` handles a fault.
     pub fn touch(&self, hart: usize, vm: usize, at: GuestPhysAddr, access: Access) -> Touch {
         self.on(hart, || self.ram(vm).touch(at, access, self.machine.node_of(hart)))

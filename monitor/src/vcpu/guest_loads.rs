@@ -1,0 +1,40 @@
+//! The monitor's own loads through a guest's translations, by guest virtual address.
+//!
+//! They go through the hart's TLB like the guest's own. After an exit the hart has left the VM, so a page that the TLB still knows may
+//! be another VM's by now. So the hart enters the VM for each load, with the fence that an entry takes, and leaves it afterwards.
+//!
+//! `./x check` refuses such loads elsewhere.
+
+use super::Vcpu;
+use crate::hart::{Hart, HartTools};
+use rv::guarded;
+
+impl Vcpu {
+    /// The instruction at the guest's `pc`. `None` if its page is not mapped any more.
+    ///
+    /// Only a load that fails changes `stval`, `htval` and `htinst`.
+    #[cold]
+    #[inline(never)]
+    pub(super) fn fetch_instruction(&mut self, hart: &Hart, tools: &mut HartTools) -> Option<u32> {
+        let pc = self.context.pc;
+        self.inside(hart, tools, || {
+            let low = guarded::fetch_guest_u16(pc)?;
+            let high = if low & 3 == 3 { guarded::fetch_guest_u16(pc.wrapping_add(2))? } else { 0 };
+            Some(u32::from(low) | u32::from(high) << 16)
+        })
+    }
+
+    /// Whether the aligned word around `gva` can be loaded, with the guest's rights.
+    #[cold]
+    #[inline(never)]
+    pub(super) fn can_load(&mut self, hart: &Hart, tools: &mut HartTools, gva: u64) -> bool {
+        self.inside(hart, tools, || guarded::load_guest_u32(gva).is_some())
+    }
+
+    fn inside<T>(&mut self, hart: &Hart, tools: &mut HartTools, load: impl FnOnce() -> T) -> T {
+        self.begin_inside(hart, tools);
+        let loaded = load();
+        self.end_inside(hart);
+        loaded
+    }
+}
