@@ -47,6 +47,8 @@ mod storms;
 #[cfg(target_os = "none")]
 mod tree;
 #[cfg(target_os = "none")]
+mod user;
+#[cfg(target_os = "none")]
 mod virtio;
 
 #[cfg(not(target_os = "none"))]

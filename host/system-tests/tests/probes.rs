@@ -64,6 +64,23 @@ fn on_a_machine_without_guest_interrupt_files() {
     every_size(&machine);
 }
 
+/// Another VM has the only file of the hart: these VMs' files are software.
+#[test]
+fn with_interrupt_files_in_software() {
+    let aia = MachineInterrupts::Aia { guest_files: 1 };
+    let machine = ok(rig("one-file", 1).hardware(|hardware| hardware.interrupts = aia).boot());
+    let holder = probe("holder", 1, "figure=idle");
+    ok(machine.start(&holder));
+    ok(machine.wait_text(&holder.name, "IDLE"));
+    for vcpus in [1, 3] {
+        let ended = ok(machine.run(&probe(&format!("vcpus-{vcpus}"), vcpus, "")));
+        assert_passed(&ended);
+        for check in ["imsic", "user-imsic"] {
+            assert!(ended.console.contains(&format!("PROBE {check} ok")), "{}", ended.console);
+        }
+    }
+}
+
 #[test]
 fn on_the_largest_cpu() {
     let machine = ok(rig("max", 2).hardware(|hardware| hardware.cpu = "max".into()).boot());

@@ -10,7 +10,7 @@
 //! - [`fwft::Features`]: firmware features of one vCPU, with their locks.
 //! - [`sse::LocalEvents`] and [`sse::Event`]: supervisor software events, their priorities, and what delivery changes in
 //!   a hart.
-//! - [`trap::Trapped`] and [`trap::CsrRequest`]: instructions that trap.
+//! - [`trap::Trapped`] and [`trap::CsrRequest`]: instructions that trap, and what the guest's mode lets them ask for.
 //!
 //! The SBI is that of specification 3.0 (RISC-V Supervisor Binary Interface Specification). Sections are cited by title.
 //!

@@ -1,6 +1,9 @@
 //! Trapped instructions, as far as it takes no hart to tell what they ask for.
 
-use rv::decode::{self, CsrAccess};
+use rv::{
+    decode::{self, CsrAccess},
+    fields::sstatus,
+};
 
 /// What an instruction that traps as a virtual instruction asks for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -35,6 +38,29 @@ const COUNTERS: u16 = 32;
 const STOPEI: u16 = 0x15c;
 const SIREG: u16 = 0x151;
 
+/// The mode that an instruction of a guest was executed in.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Privilege {
+    /// VU-mode.
+    User = 0,
+    /// VS-mode.
+    Supervisor = 1,
+}
+
+impl Privilege {
+    /// The mode that a trap came from, by the `sstatus` that it left (`SPP`).
+    #[inline]
+    #[must_use]
+    pub const fn before_trap(status: u64) -> Self {
+        if status & sstatus::SPP == 0 { Self::User } else { Self::Supervisor }
+    }
+
+    /// Whether it may access a register of this number: bits 9 and 8 are the lowest privilege that may.
+    const fn may_access(self, csr: u16) -> bool {
+        csr >> 8 & 3 <= self as u16
+    }
+}
+
 /// An access to a register that the monitor may emulate.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum CsrRequest {
@@ -49,10 +75,14 @@ pub enum CsrRequest {
 }
 
 impl CsrRequest {
-    /// What `access` asks for; `None` if it is for no register that is emulated, or is a write of one that cannot be written.
+    /// What `access` asks for; `None` if it is for no register that is emulated, or is a write of one that cannot be written, or comes
+    /// from a mode that the register is not for.
     #[inline]
     #[must_use]
-    pub const fn decode(access: CsrAccess) -> Option<Self> {
+    pub const fn decode(access: CsrAccess, privilege: Privilege) -> Option<Self> {
+        if !privilege.may_access(access.csr) {
+            return None;
+        }
         match (access.csr, access.is_write()) {
             (STOPEI, true) => Some(Self::ClaimMessage),
             (STOPEI, false) => Some(Self::TopMessage),
@@ -70,8 +100,12 @@ mod tests {
     use super::*;
 
     fn csr(raw: u64) -> Option<CsrRequest> {
+        csr_from(raw, Privilege::Supervisor)
+    }
+
+    fn csr_from(raw: u64, privilege: Privilege) -> Option<CsrRequest> {
         match virtual_instruction(raw) {
-            Trapped::Csr(access) => CsrRequest::decode(access),
+            Trapped::Csr(access) => CsrRequest::decode(access, privilege),
             other => panic!("{raw:#x} is {other:?}"),
         }
     }
@@ -95,5 +129,32 @@ mod tests {
         assert_eq!(csr(0xc1f0_2573), Some(CsrRequest::Counter(31)), "csrr a0, hpmcounter31");
         assert_eq!(csr(0xc005_1073), None, "csrw cycle, a0");
         assert_eq!(csr(0xc200_2573), None, "csrr a0, vl");
+    }
+
+    #[test]
+    fn user_mode_has_counters_and_nothing_else() {
+        assert_eq!(csr_from(0xc000_2573, Privilege::User), Some(CsrRequest::Counter(0)), "rdcycle a0");
+        assert_eq!(csr_from(0x15c0_1573, Privilege::User), None, "csrrw a0, stopei, zero");
+        assert_eq!(csr_from(0x15c0_2573, Privilege::User), None, "csrr a0, stopei");
+        assert_eq!(csr_from(0x1515_1073, Privilege::User), None, "csrw sireg, a0");
+    }
+
+    #[test]
+    fn no_register_is_emulated_for_a_mode_that_it_is_not_for() {
+        for number in 0..1 << 12 {
+            let lowest = number >> 8 & 3;
+            for funct3 in [1, 2, 3, 5, 6, 7] {
+                let raw = number << 20 | 1 << 15 | funct3 << 12 | 10 << 7 | 0x73;
+                for privilege in [Privilege::User, Privilege::Supervisor] {
+                    assert!(csr_from(raw, privilege).is_none() || lowest <= privilege as u64, "{raw:#x}");
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn the_mode_before_the_trap() {
+        assert_eq!(Privilege::before_trap(!sstatus::SPP), Privilege::User);
+        assert_eq!(Privilege::before_trap(sstatus::SPP), Privilege::Supervisor);
     }
 }

@@ -9,7 +9,7 @@ use vcpu::fwft::{Feature, Features, Support};
 use vcpu::hsm::{Change, HartState};
 use vcpu::sbi::{Call, Guest as _, Request, decode};
 use vcpu::sse::{self, ATTRIBUTES, Event, EventId, LocalEvents, Supervisor};
-use vcpu::trap::{CsrRequest, Trapped, virtual_instruction};
+use vcpu::trap::{CsrRequest, Privilege, Trapped, virtual_instruction};
 
 const EXTENSIONS: [u64; 13] = [
     0x10,
@@ -89,9 +89,9 @@ proptest! {
     }
 
     #[test]
-    fn instructions_are_what_they_are(raw: u32) {
+    fn instructions_are_what_they_are(raw: u32, status: u64) {
         if let Trapped::Csr(access) = virtual_instruction(u64::from(raw))
-            && let Some(CsrRequest::Counter(counter)) = CsrRequest::decode(access)
+            && let Some(CsrRequest::Counter(counter)) = CsrRequest::decode(access, Privilege::before_trap(status))
         {
             prop_assert!(counter < 32 && !access.is_write());
         }

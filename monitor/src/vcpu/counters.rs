@@ -1,8 +1,9 @@
 //! A vCPU's performance counters on the hart: when reads of `cycle` and `instret` trap, and what they see.
 
 use super::Vcpu;
+use ::vcpu::trap::Privilege;
 use platform::pmu::HardwareCounts;
-use rv::{csr, fields::sstatus};
+use rv::csr;
 
 /// `hcounteren` and `scounteren` bits of `cycle`, `time`, `instret`.
 const ALL: u64 = 0b111;
@@ -45,7 +46,7 @@ impl Vcpu {
         if !self.pmu.is_virtual() {
             return false;
         }
-        let is_user = self.context.sstatus & sstatus::SPP == 0;
+        let is_user = Privilege::before_trap(self.context.sstatus) == Privilege::User;
         if is_user && csr::scounteren::read() >> counter & 1 == 0 {
             return false;
         }

@@ -56,7 +56,8 @@ pub fn pending_files() -> u64 {
 
 /// Emulates `stopei` and `sireg` on the software file. `false`: there is none, or no such register.
 pub fn emulate_csr(vcpu: &mut Vcpu, request: CsrRequest, access: CsrAccess) -> bool {
-    if !vcpu.vm.has_imsic() {
+    // While a file of the hart stands in, the one in software is empty, and whatever traps is not for it.
+    if !vcpu.vm.has_imsic() || vcpu.file != 0 {
         return false;
     }
     let operand = match access.operand {

@@ -1,7 +1,7 @@
 //! A vCPU's interrupts: what is pending, and what the interrupt file in software shows.
 
 use super::{RunState, Vcpu, file, registers};
-use ::vcpu::trap::CsrRequest;
+use ::vcpu::trap::{CsrRequest, Privilege};
 use rv::{
     csr,
     decode::CsrAccess,
@@ -61,7 +61,8 @@ impl Vcpu {
     /// ours, or not for the guest to read where it is.
     #[inline(never)]
     pub fn emulate_csr(&mut self, access: CsrAccess) -> bool {
-        let Some(request) = CsrRequest::decode(access) else { return false };
+        let privilege = Privilege::before_trap(self.context.sstatus);
+        let Some(request) = CsrRequest::decode(access, privilege) else { return false };
         match request {
             CsrRequest::Counter(counter) => self.read_counter(counter, access.rd),
             CsrRequest::TopMessage | CsrRequest::ClaimMessage | CsrRequest::FileRegister => {

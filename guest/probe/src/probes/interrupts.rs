@@ -1,7 +1,7 @@
 //! Timer, software and message-signalled interrupts of one hart.
 
 use super::{Outcome, check, skip, wait_for};
-use crate::{cpu, entry::SEEN, imsic, sbi, tree::Machine};
+use crate::{cpu, entry::SEEN, imsic, sbi, tree::Machine, user};
 use core::sync::atomic::Ordering;
 
 /// Does something that raises the interrupt of this bit of `sie`; whether exactly one came.
@@ -70,4 +70,25 @@ pub fn imsic(machine: &Machine, hart: u64) -> Outcome {
     imsic::send(hart, 0);
     imsic::send(hart, 0xffff_ffff);
     check(imsic::top() == 0, "a message that cannot exist is delivered")
+}
+
+/// The interrupt file is the kernel's: user mode neither sees it nor changes it.
+pub fn imsic_of_user_mode(machine: &Machine, hart: u64) -> Outcome {
+    const ILLEGAL_INSTRUCTION: u64 = 2;
+    if !machine.has_imsic {
+        return skip("no IMSIC");
+    }
+    cpu::set_sie(0);
+    check(user::nothing() == user::DONE, "user mode cannot be entered")?;
+    check(user::read_time() == user::DONE, "user mode cannot read the clock")?;
+    // Afterwards `siselect` names eidelivery.
+    imsic::enable();
+    imsic::send(hart, imsic::IDENTITY);
+    check(wait_for(|| imsic::top() >> 16 == u64::from(imsic::IDENTITY)), "the message does not arrive")?;
+    let accesses = [user::read_top_message, user::claim_top_message, user::read_file, user::clear_file, user::set_file];
+    for access in accesses {
+        check(access() == ILLEGAL_INSTRUCTION, "user mode reaches the interrupt file")?;
+    }
+    check(imsic::claim() >> 16 == u64::from(imsic::IDENTITY), "user mode has taken a message")?;
+    check(one(hart, cpu::EXTERNAL, || imsic::send(hart, imsic::IDENTITY)), "user mode has switched delivery off")
 }

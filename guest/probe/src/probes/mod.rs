@@ -42,6 +42,7 @@ const PROBES: &[(&str, Probe)] = &[
     ("wfi-timer", interrupts::wfi_timer),
     ("ipi", interrupts::ipi),
     ("imsic", interrupts::imsic),
+    ("user-imsic", interrupts::imsic_of_user_mode),
     ("hsm", harts::start_stop),
     ("hsm-errors", harts::start_errors),
     ("suspend", harts::suspend),
