@@ -5,7 +5,7 @@
 
 use core::arch::asm;
 
-/// Forgets every VS-stage and G-stage translation of this hart, of all guests (`hfence.gvma`).
+/// Forgets this hart's G-stage translations of all guests (`hfence.gvma`). VS-stage ones stay.
 pub fn hfence_gvma_all() {
     // SAFETY: a fence only drops cached translations.
     unsafe { asm!(".option push", ".option arch, +h", "hfence.gvma", ".option pop", options(nostack)) };
@@ -20,7 +20,7 @@ pub fn hfence_gvma_vmid(vmid: u16) {
     }
 }
 
-/// Forgets this hart's VS-stage translations of the guest whose `hgatp` is loaded (`hfence.vvma`).
+/// Forgets this hart's VS-stage translations made under the VMID that `hgatp` holds (`hfence.vvma`).
 pub fn hfence_vvma_all() {
     // SAFETY: a fence only drops cached translations.
     unsafe { asm!(".option push", ".option arch, +h", "hfence.vvma", ".option pop", options(nostack)) };

@@ -81,7 +81,8 @@ impl<'a> FakeMachine<'a> {
         let hart = &mut self.harts[cpu.index()];
         let entry = hart.vcpu.enter(cpu, &mut hart.vmids, &self.tracker);
         match entry.fence {
-            Fence::None => {}
+            // VS-stage translations are not modelled here.
+            Fence::None | Fence::Reused(_) => {}
             Fence::Vmid(vmid) => hart.tlb.retain(|(tag, _), _| *tag != vmid.0),
             Fence::All => hart.tlb.clear(),
         }

@@ -2,7 +2,7 @@
 
 use addr::{CpuIndex, Vmid};
 
-use crate::vmid::Era;
+use crate::vmid::{Era, Former};
 use crate::{HartVmids, ShootdownTracker, TlbGeneration};
 
 /// The fence to execute before the guest runs.
@@ -12,8 +12,11 @@ pub enum Fence {
     None,
     /// `hfence.gvma` for the VMID.
     Vmid(Vmid),
-    /// `hfence.gvma` for all VMIDs and addresses, after `hgatp` holds the new value (so that nothing is fetched
-    /// ahead under the old one in between).
+    /// `hfence.vvma`, once `hgatp` holds this VMID: it was another vCPU's in an earlier era. (`hfence.gvma` leaves the VS-stage
+    /// alone, and `hfence.vvma` acts on the VMID that `hgatp` holds.)
+    Reused(Vmid),
+    /// `hfence.gvma` for all VMIDs and addresses, and then `hfence.vvma` as for [`Fence::Reused`]. After `hgatp` holds the new value, so
+    /// that nothing is fetched ahead under the old one in between.
     All,
 }
 
@@ -76,9 +79,13 @@ impl TlbContext {
 
     #[cold]
     fn settle(&mut self, cpu: CpuIndex, vmids: &mut HartVmids, generation: TlbGeneration) -> Entry {
-        let (vmid, must_flush) = vmids.assign();
+        let (vmid, former) = vmids.assign();
         self.home = Some((cpu, vmids.era(), vmid));
-        let fence = if must_flush { Fence::All } else { Fence::None };
+        let fence = match former {
+            Former::Nothing => Fence::None,
+            Former::VsStage => Fence::Reused(vmid),
+            Former::Everything => Fence::All,
+        };
         Entry { vmid, fence, generation }
     }
 }

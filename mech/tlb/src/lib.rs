@@ -11,7 +11,8 @@
 //!   the leaves were changed; [`ShootdownTracker::targets`] says which harts need an interrupt.
 //! - [`TlbContext`]: one per vCPU, owned by the hart that runs it. [`TlbContext::enter`] returns the VMID to put
 //!   into `hgatp` and the [`Fence`] to execute first.
-//! - [`HartVmids`]: one per hart. VMIDs with generations: no flush at a switch, one full flush per wrap-around.
+//! - [`HartVmids`]: one per hart. VMIDs with generations: no flush at a switch, one full flush per wrap-around, and after the first one a
+//!   VS-stage flush of each number that is handed out.
 //!
 //! # What it refuses
 //! A token cannot be copied or forgotten silently (`#[must_use]`), and says "complete" only for the tracker's own
@@ -24,7 +25,7 @@
 //! # Tests
 //! `tests/loom_shootdown.rs` runs the tracker's own source under the `loom` model checker: in no interleaving is
 //! memory reused while a hart can still reach it through a stale translation. VMIDs are tested against a TLB model
-//! that keeps every entry, with tag spaces from one VMID up.
+//! that keeps every entry of both stages, with tag spaces from one VMID up.
 #![no_std]
 #![forbid(unsafe_code)]
 

@@ -9,7 +9,8 @@ pub(crate) struct Era(u64);
 /// The VMIDs that one hart hands out.
 ///
 /// Numbers are handed out in order and never reused within an *era*. When they run out the hart flushes everything
-/// once and a new era begins, in which nobody's old number counts. So a switch between guests costs no flush, and a
+/// once and a new era begins, in which nobody's old number counts. (What it flushes are G-stage translations. VS-stage ones can be flushed
+/// for one number at a time only, so those go when the number is handed out again.) So a switch between guests costs no flush, and a
 /// hart without VMIDs (`hgatp.VMID` hardwired to zero) is the same code with one number per era.
 #[derive(Debug)]
 pub struct HartVmids {
@@ -46,15 +47,31 @@ impl HartVmids {
         self.era
     }
 
-    /// A number that this hart's TLB holds no entry of; with `true`, that holds only after a full flush.
-    pub(crate) fn assign(&mut self) -> (Vmid, bool) {
-        let must_flush = self.next >= self.count;
-        if must_flush {
+    /// A number that nobody has in this era, and what is in the TLB under it from before.
+    pub(crate) fn assign(&mut self) -> (Vmid, Former) {
+        let begins_era = self.next >= self.count;
+        if begins_era {
             self.era = Era(self.era.0 + 1);
             self.next = 0;
         }
         let vmid = Vmid(self.next as u16);
         self.next += 1;
-        (vmid, must_flush)
+        let former = match self.era {
+            _ if begins_era => Former::Everything,
+            Era(1) => Former::Nothing,
+            _ => Former::VsStage,
+        };
+        (vmid, former)
     }
+}
+
+/// What a hart's TLB may hold under a number that is handed out.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Former {
+    /// Nothing: the number was never in use.
+    Nothing,
+    /// VS-stage translations of an earlier era. The fence that began this era has taken the G-stage ones of all numbers.
+    VsStage,
+    /// Both stages', and under all other numbers, too.
+    Everything,
 }

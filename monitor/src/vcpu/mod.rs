@@ -391,7 +391,11 @@ impl Vcpu {
         match entry.fence {
             Fence::None => {}
             Fence::Vmid(vmid) => fence::hfence_gvma_vmid(vmid.0),
-            Fence::All => fence::hfence_gvma_all(),
+            Fence::Reused(_) => fence::hfence_vvma_all(),
+            Fence::All => {
+                fence::hfence_gvma_all();
+                fence::hfence_vvma_all();
+            }
         }
         self.tlb.fenced(hart.cpu, tracker, entry);
     }

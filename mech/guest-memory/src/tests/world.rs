@@ -131,7 +131,8 @@ impl World {
         let (cpu, tracker) = (CpuIndex(hart as u16), self.guests[vm].ram.tlb());
         let entry = contexts[vm].enter(cpu, vmids, tracker);
         match entry.fence {
-            Fence::None => {}
+            // VS-stage translations are not modelled here.
+            Fence::None | Fence::Reused(_) => {}
             Fence::Vmid(vmid) => tlb.retain(|(tag, ..), _| *tag != vmid.0),
             Fence::All => tlb.clear(),
         }
