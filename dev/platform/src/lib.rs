@@ -48,7 +48,7 @@ mod uart16550;
 pub use aplic::Aplic;
 pub use controller::{Delivery, InterruptController, Levels, MAX_VCPUS, Msi};
 pub use guest_tree::{GuestTree, PlatformSpec};
-pub use imsic::{ImsicFile, ImsicState, MAX_IDS, NoSuchRegister, Register, decode_msi};
+pub use imsic::{ExternalLine, FilePlace, ImsicFile, ImsicState, MAX_IDS, NoSuchRegister, Register, Shown, decode_msi};
 pub use plic::Plic;
 pub use pmu::Pmu;
 pub use rtc::Rtc;

@@ -33,6 +33,7 @@ macro_rules! write_csr {
 read_csr! {
     sstatus = "0x100", "Status.";
     sepc = "0x141", "Where a trap came from.";
+    sip = "0x144", "Interrupts pending.";
     satp = "0x180", "Address translation.";
     stopei = "0x15c", "The most urgent message of the interrupt file.";
     instret = "0xc02", "Instructions retired.";

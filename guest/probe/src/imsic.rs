@@ -23,6 +23,18 @@ pub fn enable() {
     set(DELIVERY, 1);
 }
 
+/// Delivery on, no threshold, these identities enabled.
+pub fn enable_all(identities: &[u32]) {
+    /// Registers of 64 identities each; odd numbers are no registers.
+    const WORDS: u64 = 4;
+    set(THRESHOLD, 0);
+    for word in 0..WORDS {
+        let in_word = identities.iter().filter(|identity| u64::from(**identity) / 64 == word);
+        set(ENABLE_0 + 2 * word, in_word.fold(0, |bits, identity| bits | 1 << (identity % 64)));
+    }
+    set(DELIVERY, 1);
+}
+
 /// Only identities below `identity` are delivered; 0 = all.
 pub fn set_threshold(identity: u32) {
     set(THRESHOLD, u64::from(identity));

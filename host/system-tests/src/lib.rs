@@ -24,6 +24,7 @@
 //! | `cells` | several monitors on one machine, each with its VMs, on hardware that fails, too |
 //! | `faults` | hardware that fails, seen from HS-mode and from a guest, at random moments |
 //! | `balance` | vCPUs that stay where they were moved to, on uneven nodes |
+//! | `messages` | messages between vCPUs that move, with interrupt files in hardware and in software |
 //! | `linux` | Debian's kernel to user space, on all shapes; overcommitted |
 //! | `loads` | workloads on the bare machine, in a VM and under KVM, with the known results |
 //! | `system` | whole Debian: U-Boot, persistent disks, partitions, networks, orderly ends |

@@ -28,6 +28,8 @@ pub fn settle(vcpu: &Vcpu, hart: &Hart, tools: &mut HartTools) -> u8 {
     {
         let mut file = vcpu.shared.file.lock();
         with_file(number, || write_hardware(file.software.state()));
+        // What it held must not interrupt from here, too.
+        file.software = ImsicFile::new(GUEST_IDS);
         file.hardware = Some((hart.cpu, number));
     }
     // If the page cannot be mapped, stores keep trapping and are forwarded: slower, not wrong.

@@ -2,6 +2,7 @@
 
 use super::{RunState, Vcpu, file, registers};
 use ::vcpu::trap::{CsrRequest, Privilege};
+use platform::{ExternalLine, FilePlace, Shown};
 use rv::{
     csr,
     decode::CsrAccess,
@@ -71,12 +72,22 @@ impl Vcpu {
         }
     }
 
-    /// Updates the external interrupt line from the software interrupt file.
+    /// The registers show its external interrupts as they are: by the level of its line, and by its interrupt file, wherever that is.
     pub fn refresh_external(&mut self) {
-        let from_file = self.shared.file.lock().wants_interrupt();
-        self.set_hvip(interrupt::VSEI, self.shared.external_level() || from_file);
-        if self.vm.has_imsic() && self.file == 0 {
-            self.set_hvictl(hvictl::software_file(from_file));
+        let line = ExternalLine::of(self.file_place(), self.shared.external_level());
+        self.set_hvip(interrupt::VSEI, line.is_pending);
+        match line.shown {
+            Shown::NoRegister => {}
+            Shown::Nothing => self.set_hvictl(0),
+            Shown::SoftwareFile(is_asserted) => self.set_hvictl(hvictl::software_file(is_asserted)),
+        }
+    }
+
+    fn file_place(&self) -> FilePlace {
+        match self.file {
+            _ if !self.vm.has_imsic() => FilePlace::Absent,
+            0 => FilePlace::Software { is_asserted: self.shared.file.lock().software.is_asserted() },
+            _ => FilePlace::Hardware,
         }
     }
 

@@ -235,6 +235,8 @@ impl Vcpu {
         self.units = Units::new();
         self.pmu = Pmu::new();
         self.note_extras();
+        // A line that is asserted was not asserted to its former life only.
+        self.refresh_external();
     }
 
     /// Counters or features may have changed.
@@ -283,6 +285,8 @@ impl Vcpu {
             self.start();
             self.run_state = RunState::Runnable;
         }
+        // Its interrupt file may have been elsewhere.
+        self.refresh_external();
         self.runnable_since = csr::time::read();
     }
 

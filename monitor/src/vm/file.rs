@@ -22,7 +22,7 @@ pub const GUEST_IDS: u16 = 255;
 pub struct InterruptFile {
     /// The hart and its guest file.
     pub hardware: Option<(CpuIndex, u8)>,
-    /// What it holds while there is none.
+    /// What it holds while there is none; empty while there is one.
     pub software: ImsicFile,
 }
 
@@ -31,12 +31,6 @@ impl InterruptFile {
     #[must_use]
     pub fn new() -> Self {
         Self { hardware: None, software: ImsicFile::new(GUEST_IDS) }
-    }
-
-    /// Whether the software file wants to interrupt its vCPU. `false` while a hardware file stands in for it.
-    #[must_use]
-    pub fn wants_interrupt(&self) -> bool {
-        self.hardware.is_none() && self.software.is_asserted()
     }
 }
 

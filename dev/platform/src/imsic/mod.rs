@@ -21,6 +21,55 @@ pub const MAX_IDS: u16 = 255;
 /// 64-bit words of one bit per identity.
 const WORDS: usize = (MAX_IDS as usize + 1) / 64;
 
+/// Where a vCPU's interrupt file is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum FilePlace {
+    /// It has none, and the hart may have no registers for one.
+    Absent,
+    /// In software, which wants to interrupt or does not.
+    Software {
+        /// [`ImsicFile::is_asserted`].
+        is_asserted: bool,
+    },
+    /// In a guest file of the hart, which interrupts by itself.
+    Hardware,
+}
+
+/// What a hart's registers show a guest of its external interrupts.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ExternalLine {
+    /// `hvip.VSEIP`.
+    pub is_pending: bool,
+    /// What `stopi` shows by `hvictl`.
+    pub shown: Shown,
+}
+
+/// What `hvictl` has to say.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Shown {
+    /// Nothing, and it is not to be touched.
+    NoRegister,
+    /// Nothing: 0.
+    Nothing,
+    /// A file in software, which wants to interrupt or does not.
+    SoftwareFile(bool),
+}
+
+impl ExternalLine {
+    /// For a vCPU whose file is in `place`; `level` is what a controller of wires drives.
+    #[must_use]
+    pub const fn of(place: FilePlace, level: bool) -> Self {
+        match place {
+            FilePlace::Absent => Self { is_pending: level, shown: Shown::NoRegister },
+            FilePlace::Software { is_asserted } => {
+                Self { is_pending: level || is_asserted, shown: Shown::SoftwareFile(is_asserted) }
+            }
+            // What the file in software wanted is in the hart's now, and so is its end.
+            FilePlace::Hardware => Self { is_pending: level, shown: Shown::Nothing },
+        }
+    }
+}
+
 /// The contents of an interrupt file.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ImsicState {

@@ -118,6 +118,46 @@ fn only_a_word_to_seteipnum_le_is_a_message() {
     }
 }
 
+#[test]
+fn a_file_of_the_hart_interrupts_by_itself() {
+    for level in [false, true] {
+        let line = ExternalLine::of(FilePlace::Hardware, level);
+        assert_eq!(line, ExternalLine { is_pending: level, shown: Shown::Nothing });
+    }
+}
+
+#[test]
+fn a_file_in_software_interrupts_by_the_registers() {
+    for (is_asserted, level, is_pending) in
+        [(false, false, false), (true, false, true), (false, true, true), (true, true, true)]
+    {
+        let line = ExternalLine::of(FilePlace::Software { is_asserted }, level);
+        assert_eq!(line, ExternalLine { is_pending, shown: Shown::SoftwareFile(is_asserted) });
+    }
+}
+
+#[test]
+fn without_a_file_the_level_is_all() {
+    for level in [false, true] {
+        let line = ExternalLine::of(FilePlace::Absent, level);
+        assert_eq!(line, ExternalLine { is_pending: level, shown: Shown::NoRegister });
+    }
+}
+
+/// A file moves between software and a hart; whatever the registers said before, afterwards they say what its new place wants.
+#[test]
+fn what_was_shown_before_a_move_does_not_stay() {
+    let mut file = ready(MAX_IDS);
+    file.raise(7);
+    let line = |file: &ImsicFile| ExternalLine::of(FilePlace::Software { is_asserted: file.is_asserted() }, false);
+    assert!(line(&file).is_pending);
+    let hart = *file.state();
+    assert!(!ExternalLine::of(FilePlace::Hardware, false).is_pending, "it would be taken for ever");
+    assert!(line(&ImsicFile::from_state(MAX_IDS, hart)).is_pending, "it would be lost");
+    file = ImsicFile::new(MAX_IDS);
+    assert!(!line(&file).is_pending);
+}
+
 #[derive(Clone, Debug)]
 enum Step {
     Raise(u16),

@@ -10,6 +10,7 @@
 
 pub mod block;
 pub mod clock;
+mod message_moves;
 mod messages;
 mod model;
 mod moves;
@@ -33,6 +34,7 @@ const FIGURES: &[(&str, Figure)] = &[
     ("ipi_self", messages::to_oneself),
     ("ipi", messages::ipi),
     ("rfence", messages::remote_fence),
+    ("message-moves", message_moves::message_moves),
     ("wfi_wake", sharing::wfi_wake),
     ("wfi_alone", sharing::wfi_alone),
     ("vcpu_switch", sharing::vcpu_switch),

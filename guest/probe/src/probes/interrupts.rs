@@ -1,8 +1,14 @@
 //! Timer, software and message-signalled interrupts of one hart.
 
-use super::{Outcome, check, skip, wait_for};
-use crate::{cpu, entry::SEEN, imsic, sbi, tree::Machine, user};
-use core::sync::atomic::Ordering;
+use super::{Outcome, check, harts, skip, wait_for};
+use crate::{
+    cpu,
+    entry::{self, SEEN},
+    imsic, sbi,
+    tree::Machine,
+    user,
+};
+use core::sync::atomic::{AtomicU64, Ordering};
 
 /// Does something that raises the interrupt of this bit of `sie`; whether exactly one came.
 pub fn one(hart: u64, enable: u64, act: impl Fn()) -> bool {
@@ -91,4 +97,43 @@ pub fn imsic_of_user_mode(machine: &Machine, hart: u64) -> Outcome {
     }
     check(imsic::claim() >> 16 == u64::from(imsic::IDENTITY), "user mode has taken a message")?;
     check(one(hart, cpu::EXTERNAL, || imsic::send(hart, imsic::IDENTITY)), "user mode has switched delivery off")
+}
+
+static LIVES_TOLD: AtomicU64 = AtomicU64::new(0);
+
+extern "C" fn wait_for_line() -> ! {
+    if wait_for(|| cpu::sip() & cpu::EXTERNAL != 0) {
+        LIVES_TOLD.fetch_add(1, Ordering::SeqCst);
+    }
+    harts::stop()
+}
+
+/// A line of the PLIC stays asserted while its hart stops and is started again: each life of the hart sees it.
+pub fn line_over_restart(machine: &Machine, hart: u64) -> Outcome {
+    const PLIC: u64 = 0x0c00_0000;
+    const UART_SOURCE: u64 = 10;
+    const UART_ENABLES: u64 = 0x1000_0001;
+    const TRANSMITTER_EMPTY: u64 = 2;
+    const LIVES: u64 = 3;
+    if machine.has_imsic {
+        return skip("no PLIC");
+    }
+    let other = harts::other_hart(machine, hart)?;
+    let context = 2 * other + 1;
+    let enables = PLIC + 0x2000 + 0x80 * context;
+    cpu::store32(PLIC + 4 * UART_SOURCE, 1);
+    cpu::store32(PLIC + 0x20_0000 + 0x1000 * context, 0);
+    cpu::store32(enables, 1 << UART_SOURCE);
+    cpu::store8(UART_ENABLES, TRANSMITTER_EMPTY);
+    LIVES_TOLD.store(0, Ordering::SeqCst);
+    let mut stopped = true;
+    for _ in 0..LIVES {
+        stopped &= entry::start_hart(other, wait_for_line) == 0;
+        stopped &= wait_for(|| sbi::hart_status(other) == harts::STOPPED);
+    }
+    cpu::store8(UART_ENABLES, 0);
+    cpu::store32(enables, 0);
+    cpu::store32(PLIC + 4 * UART_SOURCE, 0);
+    check(stopped, "the other hart does not start or stop")?;
+    check(LIVES_TOLD.load(Ordering::SeqCst) == LIVES, "a hart that is started again misses an asserted line")
 }
