@@ -234,6 +234,8 @@ impl Vcpu {
         }
         self.units = Units::new();
         self.pmu = Pmu::new();
+        // The new life may use that memory for something else.
+        self.steal_record = None;
         self.note_extras();
         // A line that is asserted was not asserted to its former life only.
         self.refresh_external();

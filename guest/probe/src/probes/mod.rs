@@ -36,6 +36,7 @@ const PROBES: &[(&str, Probe)] = &[
     ("sbi-time", sbi_calls::time),
     ("sbi-console", sbi_calls::console),
     ("sbi-steal", sbi_calls::steal_time),
+    ("sbi-steal-restart", sbi_calls::steal_over_restart),
     ("sbi-reset", sbi_calls::reset_errors),
     ("sbi-counters", counters::all),
     ("timer", interrupts::timer),

@@ -1,7 +1,7 @@
 //! SBI calls and their errors.
 
-use super::{Outcome, check, interrupts, skip};
-use crate::{cpu, sbi, sbi::error, tree::Machine};
+use super::{Outcome, check, harts, interrupts, skip, wait_for};
+use crate::{cpu, entry, layout, sbi, sbi::error, tree::Machine};
 
 /// The extensions that a Mirrorball VM offers: BASE, TIME, IPI, RFENCE, HSM, SRST, DBCN, PMU, STA, SUSP, FWFT, SSE.
 const OFFERED: [u64; 12] = [
@@ -110,6 +110,45 @@ pub fn steal_time(machine: &Machine, _: u64) -> Outcome {
     let sequence = cpu::load32(at);
     check(sequence & 1 == 0, "the record's sequence number is odd while nobody writes")?;
     check(set(u64::MAX, u64::MAX, 0) == 0, "the record cannot be given up")
+}
+
+/// Where the record of the other hart is, and later something else.
+const KEPT: u64 = layout::BUFFERS + 0x4000;
+const STEAL_TIME: usize = 0x53_5441;
+
+extern "C" fn name_a_record() -> ! {
+    sbi::call(STEAL_TIME, 0, [KEPT, 0, 0, 0, 0]);
+    harts::stop()
+}
+
+extern "C" fn rest_often() -> ! {
+    const TURNS: u64 = 20;
+    cpu::set_sie(cpu::TIMER);
+    for _ in 0..TURNS {
+        let deadline = cpu::time() + 5_000;
+        cpu::set_stimecmp(deadline);
+        while cpu::time() < deadline {
+            cpu::wfi();
+        }
+    }
+    cpu::set_sie(0);
+    cpu::set_stimecmp(u64::MAX);
+    harts::stop()
+}
+
+/// STA: a hart that is started again has named no record; the memory of its former one is left alone.
+pub fn steal_over_restart(machine: &Machine, hart: u64) -> Outcome {
+    const PATTERN: u64 = 0xa5a5_5a5a_a5a5_5a5a;
+    if sbi::probe_extension(STEAL_TIME as u64).1 == 0 {
+        return skip("no steal-time accounting");
+    }
+    let other = harts::other_hart(machine, hart)?;
+    let words = || (KEPT..KEPT + 64).step_by(8);
+    let live = |entry| entry::start_hart(other, entry) == 0 && wait_for(|| sbi::hart_status(other) == harts::STOPPED);
+    check(live(name_a_record), "the other hart does not start or stop")?;
+    words().for_each(|at| cpu::store(at, PATTERN));
+    check(live(rest_often), "the other hart does not start again")?;
+    check(words().all(|at| cpu::load(at) == PATTERN), "the record of a former life is written")
 }
 
 /// SRST: only what must be refused; what it does at the end of every run.
