@@ -151,6 +151,24 @@ access!(load16, "lhu", store16, "sh", "16 bits");
 access!(load32, "lwu", store32, "sw", "32 bits");
 access!(load, "ld", store, "sd", "64 bits");
 
+/// Adds to 64 bits by an AMO.
+pub fn add_atomically(at: u64) {
+    // SAFETY: see the top of this file.
+    unsafe { asm!("amoadd.d {0}, {0}, ({1})", inout(reg) 1_u64 => _, in(reg) at, options(nostack)) };
+}
+
+/// Loads 64 bits and reserves them.
+pub fn load_reserved(at: u64) {
+    // SAFETY: as above.
+    unsafe { asm!("lr.d {0}, ({1})", out(reg) _, in(reg) at, options(nostack)) };
+}
+
+/// Stores to 64 bits that are not reserved.
+pub fn store_conditional(at: u64) {
+    // SAFETY: as above.
+    unsafe { asm!("sc.d {0}, zero, ({1})", out(reg) _, in(reg) at, options(nostack)) };
+}
+
 /// Reads a CSR that does not exist.
 pub fn read_unknown_csr() {
     // SAFETY: the trap is expected and skipped.

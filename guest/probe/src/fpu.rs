@@ -54,6 +54,18 @@ pub fn store_fp(values: &mut [u64; 32]) {
     unsafe { asm!(each_fp!("fsd"), in(reg) values.as_mut_ptr(), options(nostack)) };
 }
 
+/// Loads an FP register from `at`.
+pub fn load_one(at: u64) {
+    // SAFETY: no value of this program lives in FP registers; a trap is the caller's concern.
+    unsafe { asm!(".option push", ".option arch, +d", "fld f0, 0({0})", ".option pop", in(reg) at, options(nostack)) };
+}
+
+/// Stores an FP register to `at`.
+pub fn store_one(at: u64) {
+    // SAFETY: the caller aims where nothing of this program lies; a trap is its concern.
+    unsafe { asm!(".option push", ".option arch, +d", "fsd f0, 0({0})", ".option pop", in(reg) at, options(nostack)) };
+}
+
 /// The FP control and status register.
 pub fn fcsr() -> u64 {
     let value;

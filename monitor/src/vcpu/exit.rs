@@ -211,7 +211,7 @@ fn mmio(vcpu: &mut Vcpu, hart: &Hart, tools: &mut HartTools, access: Access, gpa
         },
         htinst => decode::from_htinst(htinst),
     };
-    let Some(access) = decoded else { return not_decoded(vcpu, gpa) };
+    let Some(access) = decoded else { return not_decoded(vcpu, access, gpa) };
     let width = Width::from_log2(access.width_log2);
     let outcome = if access.is_store {
         vcpu.count(ExitCause::MmioStore);
@@ -245,11 +245,12 @@ fn mmio(vcpu: &mut Vcpu, hart: &Hart, tools: &mut HartTools, access: Access, gpa
     }
 }
 
-/// An access that the monitor cannot make out.
+/// An access that means nothing to a device: by an AMO, by FP or vector registers, or by a walk of the guest's page tables.
 #[cold]
-fn not_decoded(vcpu: &mut Vcpu, gpa: GuestPhysAddr) -> Next {
+fn not_decoded(vcpu: &mut Vcpu, access: Access, gpa: GuestPhysAddr) -> Next {
     vcpu.count(ExitCause::Other);
-    wild(vcpu, cause::LOAD_ACCESS_FAULT, gpa)
+    let fault = if access == Access::Write { cause::STORE_ACCESS_FAULT } else { cause::LOAD_ACCESS_FAULT };
+    wild(vcpu, fault, gpa)
 }
 
 /// The hart had the instruction from its TLB or fetched it before the leaf of its page was taken away. The guest tries again, and

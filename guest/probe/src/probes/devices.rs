@@ -1,7 +1,7 @@
 //! Devices, and addresses where nothing is.
 
 use super::{Outcome, check, exception_of, skip, wait_for};
-use crate::{cpu, layout, tree::Machine, virtio, virtio::register};
+use crate::{cpu, fpu, layout, tree::Machine, virtio, virtio::register};
 
 const ILLEGAL_INSTRUCTION: u64 = 2;
 const LOAD_ACCESS_FAULT: u64 = 5;
@@ -24,8 +24,30 @@ pub fn wild(machine: &Machine, hart: u64) -> Outcome {
             let cause = exception_of(hart, || access(address, 1));
             check(cause == Some(STORE_ACCESS_FAULT), "a store to nowhere is no access fault")?;
         }
+        wild_atomics(hart, address)?;
+        if machine.isa.has_double {
+            wild_fp(hart, address)?;
+        }
     }
     Ok(())
+}
+
+fn wild_atomics(hart: u64, address: u64) -> Outcome {
+    let of = |act: fn(u64)| exception_of(hart, || act(address));
+    check(of(cpu::add_atomically) == Some(STORE_ACCESS_FAULT), "an AMO on nothing is no access fault of a store")?;
+    check(of(cpu::load_reserved) == Some(LOAD_ACCESS_FAULT), "a reservation of nothing is no access fault of a load")?;
+    // Without a reservation it may fail without an access.
+    let conditional = of(cpu::store_conditional);
+    check(matches!(conditional, None | Some(STORE_ACCESS_FAULT)), "a conditional store to nowhere is another fault")
+}
+
+fn wild_fp(hart: u64, address: u64) -> Outcome {
+    let of = |act: fn(u64)| exception_of(hart, || act(address));
+    fpu::enable_fp();
+    let (load, store) = (of(fpu::load_one), of(fpu::store_one));
+    fpu::disable_fp();
+    check(load == Some(LOAD_ACCESS_FAULT), "a load of an FP register from nowhere is no access fault")?;
+    check(store == Some(STORE_ACCESS_FAULT), "a store of an FP register to nowhere is no access fault of a store")
 }
 
 /// CSRs that do not exist, and those of the hypervisor and machine modes.
