@@ -2,7 +2,7 @@
 
 use crate::{
     console::println,
-    cpu, layout,
+    cpu, hostile, layout,
     probes::double_traps,
     sbi, storms,
     tree::Machine,
@@ -70,6 +70,8 @@ pub fn run(name: &str, machine: &Machine) {
         }
     } else if let Some((_, attack)) = OTHERS.iter().find(|(known, _)| *known == name) {
         attack(machine);
+    } else if let Some(storm) = name.strip_prefix("hostile-") {
+        hostile::run(storm, machine);
     } else {
         println!("ATTACK {name} unknown");
     }

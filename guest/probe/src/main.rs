@@ -8,7 +8,7 @@
 //! - at the end `PROBES passed=N failed=M`, then it powers off.
 //!
 //! `figure=NAME,NAME` measures instead (and with `stay` waits then for ever, with `ticks=N` counts by time); `attack=NAME` does what only a broken or hostile guest does and expects to be
-//! stopped: it says `ATTACK name survived` if it is not.
+//! stopped: it says `ATTACK name survived` if it is not. `attack=hostile-DEVICE-BEHAVIOUR` goes on for ever (see `hostile/`).
 //!
 //! `disk=OP,OP` does what a driver does with a disk, and what it should not (see `disk.rs`).
 //!
@@ -30,6 +30,8 @@ mod entry;
 mod figures;
 #[cfg(target_os = "none")]
 mod fpu;
+#[cfg(target_os = "none")]
+mod hostile;
 #[cfg(target_os = "none")]
 mod imsic;
 #[cfg(target_os = "none")]

@@ -2,8 +2,12 @@
 
 use crate::{cpu, probes::wait_for};
 
+/// Device id of the network interface.
+pub const NET: u64 = 1;
 /// Device id of the block device.
 pub const BLOCK: u64 = 2;
+/// Device id of the console.
+pub const CONSOLE: u64 = 3;
 /// Device id of the entropy device.
 pub const ENTROPY: u64 = 4;
 /// Device id of the balloon.
@@ -52,6 +56,11 @@ impl Device {
     /// The first device with this id.
     pub fn find(id: u64) -> Option<Self> {
         Self::all().find(|device| device.read(register::DEVICE_ID) == id)
+    }
+
+    /// The device whose registers begin here.
+    pub const fn at(base: u64) -> Self {
+        Self { base }
     }
 
     /// Every slot with a transport in it.
