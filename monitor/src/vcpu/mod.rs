@@ -357,6 +357,8 @@ impl Vcpu {
             if self.shared.has_requests()
                 && let Some(next) = self.serve_requests()
             {
+                // The loop looks now whether anybody calls, whatever is left to do.
+                tools.stretch.lap(csr::time::read(), &hart.counters.stretches);
                 return next;
             }
             let (scause, ticks) = self.enter(hart, tools);

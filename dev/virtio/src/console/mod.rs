@@ -37,7 +37,9 @@ const QUEUE_SIZE: u16 = 128;
 const MAX_PORTS: usize = 31;
 /// Bytes handed to the host at a time.
 const STEP: usize = 512;
-const BUDGET: Budget = Budget::new(32, 16 << 10);
+/// Bytes of a port that a call moves: some hundred microseconds where memory is slow.
+const BUDGET_BYTES: u64 = 2 << 10;
+const BUDGET: Budget = Budget::new(32, BUDGET_BYTES);
 
 /// The queue by which `port` receives from the host.
 #[must_use]

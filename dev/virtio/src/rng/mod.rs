@@ -9,9 +9,9 @@ use crate::queue::Chain;
 use crate::spec::DeviceId;
 
 const QUEUE_SIZE: u16 = 64;
-/// Most bytes given for one request; the driver asks again for more.
-const MAX_REQUEST: u32 = 4096;
-const BUDGET: Budget = Budget::new(16, 4 << 10);
+/// Most bytes given for one request; the driver asks again for more. Making them takes some hundred microseconds.
+const MAX_REQUEST: u32 = 512;
+const BUDGET: Budget = Budget::new(16, MAX_REQUEST as u64);
 /// Bytes asked of the source at a time.
 const STEP: usize = 256;
 

@@ -14,7 +14,7 @@ use alloc::sync::{Arc, Weak};
 use control::{ControlError, NetSpec, VmSpec};
 use core::sync::atomic::{AtomicBool, Ordering};
 use device::IrqLine;
-use spin::{Mutex, MutexGuard};
+use spin::mutex::{TicketMutex as Mutex, TicketMutexGuard as MutexGuard};
 use virtio::{
     GuestSegment, Trigger, VirtioMmio,
     net::{Net, NetBackend, NetConfig, NetHeader, Received, Transmit, TransmitFrame},

@@ -15,7 +15,7 @@ use ::platform::map;
 use alloc::{sync::Weak, vec::Vec};
 use control::{ControlError, VmSpec};
 use device::{Device, Env, GuestFault, GuestMemory as _, Width};
-use spin::{Mutex, MutexGuard};
+use spin::mutex::{TicketMutex as Mutex, TicketMutexGuard as MutexGuard};
 use virtio::{
     Trigger, VirtioMmio,
     balloon::Balloon,
@@ -24,7 +24,7 @@ use virtio::{
     rng::Rng,
 };
 
-/// A locked device.
+/// A locked device. The lock is fair: a vCPU that does a long request in pieces takes it again and again, and would keep others out.
 type Locked<M> = Mutex<VirtioMmio<M>>;
 /// The console device with the named ports.
 pub type ConsoleSlot = Locked<Console<ConsolePort>>;
