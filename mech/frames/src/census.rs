@@ -1,8 +1,8 @@
 //! Who has which pages: statistics, and the check that nothing is lost.
 
-use addr::{NodeId, VmId};
+use addr::{Mfn, NodeId, VmId};
 
-use crate::{Frames, MachineMemory, PageState};
+use crate::{Frames, MachineMemory, MemMapEntry, PageState};
 
 /// Pages of a node by state.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -77,25 +77,123 @@ impl Frames {
         Census { counts }
     }
 
-    /// Counts a VM's pages by walking the memmap: the leak check when a VM ends. Exact only while nothing changes.
+    /// Counts a VM's pages in one go: see [`VmCensus`].
     #[must_use]
     pub fn vm_pages<M: MachineMemory>(&self, memory: &M, vm: VmId) -> VmPages {
-        let mut found = VmPages::default();
-        for (mfn, entry) in self.map().blocks() {
-            let info = entry.info(0);
-            let is_its = info.owner.is_some_and(|owner| owner.vm == vm);
-            let pages = if is_its { 1 << info.order } else { 0 };
-            match info.state {
-                PageState::Private => found.private += pages,
-                PageState::Monitor => found.monitor += pages,
-                PageState::Dying => found.dying += pages,
-                PageState::Replica => found.replicas += pages,
-                PageState::Shared => {
-                    self.for_each_owner(memory, mfn, |owner| found.shared += u64::from(owner.vm == vm));
+        let mut census = VmCensus::new(vm);
+        while census.step(self, memory, u64::MAX) {}
+        census.found
+    }
+}
+
+/// A count of a VM's pages by a walk over the memmap, in steps: the leak check when a VM ends. Exact only while nothing of that VM changes.
+///
+/// Between two steps other VMs' pages come and go.
+#[derive(Clone, Copy, Debug)]
+pub struct VmCensus {
+    vm: VmId,
+    /// The span of the memmap that is being walked, and the page in it that is next.
+    span: usize,
+    next: u64,
+    found: VmPages,
+}
+
+impl VmCensus {
+    /// Of the pages of `vm`, from the first one of the machine on.
+    #[must_use]
+    pub const fn new(vm: VmId) -> Self {
+        Self { vm, span: 0, next: 0, found: VmPages { private: 0, shared: 0, replicas: 0, monitor: 0, dying: 0 } }
+    }
+
+    /// What was found so far.
+    #[must_use]
+    pub const fn found(&self) -> &VmPages {
+        &self.found
+    }
+
+    /// Looks at `most` blocks and users of shared pages, but for the rest of one page's. `true` while there is more.
+    pub fn step<M: MachineMemory>(&mut self, frames: &Frames, memory: &M, most: u64) -> bool {
+        let mut seen = 0;
+        while let Some(span) = frames.map().spans().get(self.span) {
+            let end = span.start.raw() + span.pages;
+            // Blocks may have grown together since the last step: the page lies in the middle of one then, and its row is stale.
+            let first = frames.map().block_of(Mfn::new(self.next.max(span.start.raw())));
+            let mut at = first.unwrap_or(span.start);
+            while at.raw() < end {
+                if seen >= most {
+                    self.next = at.raw();
+                    return true;
                 }
-                PageState::Bad | PageState::Free | PageState::Lent => {}
+                let Some(entry) = frames.map().entry(at) else { break };
+                seen += 1 + self.count(frames, memory, at, entry);
+                at = Mfn::new(at.raw() + (1 << entry.order()));
+            }
+            (self.span, self.next) = (self.span + 1, 0);
+        }
+        false
+    }
+
+    /// Counts one block; returns how many users it looked at.
+    fn count<M: MachineMemory>(&mut self, frames: &Frames, memory: &M, mfn: Mfn, entry: &MemMapEntry) -> u64 {
+        let (vm, found) = (self.vm, &mut self.found);
+        let info = entry.info(0);
+        let is_its = info.owner.is_some_and(|owner| owner.vm == vm);
+        let pages = if is_its { 1 << info.order } else { 0 };
+        let mut users = 0;
+        match info.state {
+            PageState::Private => found.private += pages,
+            PageState::Monitor => found.monitor += pages,
+            PageState::Dying => found.dying += pages,
+            PageState::Replica => found.replicas += pages,
+            PageState::Shared => frames.for_each_owner(memory, mfn, |owner| {
+                users += 1;
+                found.shared += u64::from(owner.vm == vm);
+            }),
+            PageState::Bad | PageState::Free | PageState::Lent => {}
+        }
+        users
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{MAX_ORDER, PageOwner, PageUse, testing::small_machine};
+    use addr::{Gfn, SpuId};
+
+    const VM: VmId = VmId(7);
+
+    fn owner(vm: VmId, page: u64) -> PageOwner {
+        PageOwner { vm, gfn: Gfn::new(0x80000 + page) }
+    }
+
+    /// However it is cut, it finds what is there, and no step looks at much more than it may.
+    #[test]
+    fn a_census_in_steps_finds_the_same() {
+        let (memory, frames) = small_machine(&[4, 2]);
+        let private = |page: u64| PageUse::Private { vm: VM, gfn: Gfn::new(0x80000 + page), spu: SpuId(0) };
+        for node in [NodeId(0), NodeId(1)] {
+            let _ = frames.alloc(node, 0, private(u64::from(node.0))).unwrap().settle();
+            for _ in 0..100 {
+                let page = frames.alloc(node, 0, PageUse::Shared).unwrap().settle();
+                for user in 0..20 {
+                    let vm = if user % 4 == 0 { VM } else { VmId(8) };
+                    frames.attach_shared(&memory, page, owner(vm, 1000 + user)).unwrap();
+                }
             }
         }
-        found
+        let _ = frames.alloc(NodeId(0), MAX_ORDER, private(512)).unwrap().settle();
+        let all = VmPages { private: 514, shared: 1000, ..VmPages::default() };
+        assert_eq!(frames.vm_pages(&memory, VM), all);
+        for most in [1, 10, 333] {
+            let mut census = VmCensus::new(VM);
+            let mut steps = 1;
+            while census.step(&frames, &memory, most) {
+                steps += 1;
+            }
+            assert_eq!(*census.found(), all);
+            // 200 pages with 20 users each, and what else there is.
+            assert!(steps > 4200 / (most + 20), "{steps} steps of {most}");
+        }
     }
 }

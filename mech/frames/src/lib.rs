@@ -59,7 +59,7 @@ pub mod testing;
 mod tests;
 
 pub use backmap::MOST_REFERENCES;
-pub use census::{Census, NodeCounts, VmPages};
+pub use census::{Census, NodeCounts, VmCensus, VmPages};
 pub use dying::{DyingList, FreeableList, PendingShootdown};
 pub use entry::{MemMapEntry, PageInfo, PageOwner, PageState, PageUse};
 pub use frame::{Clean, Dirty, Frame};

@@ -10,6 +10,7 @@
 //!   path: one compare and one store when the fault lies in the block of the last one. [`NodeTable::remove`],
 //!   [`NodeTable::exchange`], [`NodeTable::weaken`], [`NodeTable::split`] and [`NodeTable::collapse`] are the rest of a
 //!   leaf's life.
+//! - [`Dismantling`]: the end of a table, in steps.
 //! - [`Installed`], [`TableError`]: what came of it. On an error nothing has changed.
 //! - `testing::FakeMachine` (feature `testing`): harts whose TLBs keep all that they may keep, and that record every
 //!   fence, interrupt and entry.
@@ -36,10 +37,12 @@
 extern crate alloc;
 
 mod change;
+mod dismantle;
 mod table;
 #[cfg(any(test, feature = "testing"))]
 pub mod testing;
 #[cfg(test)]
 mod tests;
 
+pub use dismantle::Dismantling;
 pub use table::{Installed, LeafFound, NodeTable, TableError};

@@ -161,34 +161,12 @@ impl NodeTable {
         }
     }
 
-    /// Takes the whole table apart; no hart enters with it any more. Its pages go into `dying`; returns how many.
-    ///
-    /// # Errors
-    /// If the memmap contradicts the table; the rest is taken apart nevertheless.
-    pub fn dismantle<M: MachineMemory>(self, pool: &Pool<'_, M>, dying: &mut DyingList) -> Result<u64, TableError> {
-        let below = self.drop_below(pool, dying, self.root, self.mode.root_level());
-        pool.frames.drop_table(dying, self.root, self.mode.root_order()).map_err(TableError::Memmap)?;
-        below.map(|()| self.pages)
+    pub(crate) const fn mode(&self) -> Mode {
+        self.mode
     }
 
-    fn drop_below<M: MachineMemory>(
-        &self,
-        pool: &Pool<'_, M>,
-        dying: &mut DyingList,
-        table: Mfn,
-        level: Level,
-    ) -> Result<(), TableError> {
-        let Some(below) = level.down() else { return Ok(()) };
-        let mut outcome = Ok(());
-        for index in 0..self.mode.entries(level) {
-            let entry = Pte::from_raw(pool.memory.read_u64(slot_at(table, index)));
-            if entry.is_table() {
-                let deeper = self.drop_below(pool, dying, entry.frame(), below);
-                let dropped = pool.frames.drop_table(dying, entry.frame(), 0).map_err(TableError::Memmap);
-                outcome = outcome.and(deeper).and(dropped);
-            }
-        }
-        outcome
+    pub(crate) const fn root(&self) -> Mfn {
+        self.root
     }
 
     /// The table of single pages for the block of `gfn`, if that was used last.

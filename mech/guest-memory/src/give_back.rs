@@ -1,16 +1,19 @@
 //! Pages that come back: those that the guest does not need, and all of them at its end.
 
-use crate::{GuestRam, Machine};
+use crate::{GuestRam, Inner, Machine};
 use addr::{BASE_PAGE, Gfn, GuestPhysAddr, NodeId, PAGES_PER_LARGE};
 use control::EventKind;
 use core::sync::atomic::Ordering;
-use frames::{DyingList, PendingShootdown};
+use frames::{DyingList, PendingShootdown, Pool};
+use gstage::NodeTable;
 
 /// Pages and whole blocks that one step of [`GuestRam::give_back`] looks at, but for the rest of a block: bounded work with the memory
 /// locked.
 const STEP: u64 = 512;
 /// Pages that a guest gives back before an event tells: 16 MiB.
 const PAGES_PER_EVENT: u64 = 4096;
+/// Entries of tables, and tables, that one teardown step looks at.
+const TEARDOWN_ENTRIES: u64 = 1024;
 /// Guest pages that one teardown step gives back: bounded work.
 const TEARDOWN_BLOCKS: u64 = PAGES_PER_LARGE;
 
@@ -96,15 +99,7 @@ impl<M: Machine> GuestRam<M> {
                 inner.teardown_at = (next.raw() < end).then_some(next);
                 true
             }
-            None if !inner.tables.is_empty() => {
-                for table in core::mem::take(&mut inner.tables) {
-                    if let Err(why) = table.dismantle(&pool, &mut dying) {
-                        log::error!("G-stage table of VM {:?}: {why:?}", self.vm);
-                    }
-                }
-                true
-            }
-            None => false,
+            None => inner.dismantle_some(&pool, &mut dying),
         };
         drop(inner);
         if !more {
@@ -112,5 +107,19 @@ impl<M: Machine> GuestRam<M> {
         }
         self.hold_back(PendingShootdown::new(self.tlb.retire(), dying));
         self.free_deferred() || more
+    }
+}
+
+impl<M: Machine> Inner<M> {
+    /// A part of all tables goes: the guest has no pages any more. `true` while there is more.
+    fn dismantle_some(&mut self, pool: &Pool<'_, M::Memory>, dying: &mut DyingList) -> bool {
+        self.dismantling.extend(core::mem::take(&mut self.tables).into_iter().map(NodeTable::dismantle));
+        let Some(table) = self.dismantling.last_mut() else { return false };
+        match table.step(pool, dying, TEARDOWN_ENTRIES) {
+            Ok(true) => {}
+            Ok(false) => _ = self.dismantling.pop(),
+            Err(why) => log::error!("G-stage table of VM {:?}: {why:?}", pool.vm),
+        }
+        true
     }
 }

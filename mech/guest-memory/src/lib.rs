@@ -69,7 +69,7 @@ use addr::{BASE_PAGE, Gfn, GuestPhysAddr, Mfn, NodeId, PageSize, SpuId, VmId};
 use alloc::{boxed::Box, vec::Vec};
 use core::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use frames::{DyingList, Frames, Pool};
-use gstage::NodeTable;
+use gstage::{Dismantling, NodeTable};
 use pmap::Pmap;
 use rv_pte::{Mode, PteFlags};
 use spin::Mutex;
@@ -175,6 +175,8 @@ struct Inner<M: Machine> {
     /// The VM's end has begun: nothing gets behind its pages any more.
     is_closed: bool,
     teardown_at: Option<Gfn>,
+    /// Tables that go then.
+    dismantling: Vec<Dismantling>,
     /// The number of the last block that was asked whether it can be put together.
     join_at: u64,
 }
@@ -274,6 +276,7 @@ impl<M: Machine> GuestRam<M> {
                 copying: Vec::new(),
                 is_closed: false,
                 teardown_at: Some(base),
+                dismantling: Vec::new(),
                 join_at: 0,
             }),
             tlb: ShootdownTracker::new(machine.harts()),

@@ -11,17 +11,22 @@ use super::{
 };
 use crate::{
     hart,
+    machine::memory,
     vm::{Ending, Vm, console::Console, platform::Traffic, shared::SharedVcpu},
 };
 use addr::{CpuIndex, VmId};
 use alloc::{sync::Arc, vec::Vec};
 use control::{ControlError, EventKind, Name, StopReason, VmSpec, VmState};
+use frames::{VmCensus, VmPages};
 use rv::csr;
 use spin::{Mutex, MutexGuard};
 
 /// Resets within [`RESET_WINDOW_S`] seconds after which a VM is taken to be in a reset loop.
 const RESET_LIMIT: u32 = 10;
 const RESET_WINDOW_S: u64 = 60;
+
+/// Blocks of memory, and users of shared pages, that one step of the leak check looks at.
+const CENSUS_STEP: u64 = 2048;
 
 /// A VM as its owner knows it.
 #[derive(Debug)]
@@ -38,6 +43,8 @@ pub struct Record {
     pub life: Option<Arc<Vm>>,
     /// What its present life boots from, on the way into its memory.
     loading: Option<Loading>,
+    /// The search for pages that its life has left behind, while that goes on.
+    census: Option<VmCensus>,
     /// Counters and traces of its present life or, when it has stopped, of its last.
     pub vcpus: Vec<SharedVcpu>,
     /// The totals of its last life; the present one tells its own.
@@ -143,6 +150,7 @@ impl Registry {
             reason: None,
             life: None,
             loading: None,
+            census: None,
             vcpus: Vec::new(),
             last: Totals::default(),
             console: Arc::new(Mutex::new(console)),
@@ -396,19 +404,24 @@ impl Record {
         if vm.memory().tear_down_step() {
             return true;
         }
+        let census = self.census.get_or_insert_with(|| VmCensus::new(self.id));
+        if census.step(memory::frames(), &memory::DirectMemory, CENSUS_STEP) {
+            return true;
+        }
+        let lost = *census.found();
+        self.census = None;
         vm.platform().disconnect();
         self.last = Totals::of(&vm);
         self.life = None;
         self.state = VmState::Stopped;
         // The old life lets go of its disks before the next one asks for them.
         drop(vm);
-        self.finish(ending);
+        self.finish(ending, lost);
         // Somebody may wait for its end, or it begins again.
         true
     }
 
-    fn finish(&mut self, ending: Ending) {
-        let lost = crate::machine::memory::frames().vm_pages(&crate::machine::memory::DirectMemory, self.id);
+    fn finish(&mut self, ending: Ending, lost: VmPages) {
         if !lost.is_empty() {
             let pages = lost.private + lost.replicas + lost.shared + lost.monitor + lost.dying;
             log::error!("VM {} lost {pages} pages: {lost:?}", self.spec.name);
