@@ -1,5 +1,5 @@
-//! Pages that go where they are used (Disco, section 4.2.3): what the policy wants to know of a page, and what becomes of its
-//! proposals. The truth about each step is in the crate `pmap`; here are the leaves and shootdowns that go with it.
+//! Pages that go where they are used (Disco, section 4.2.3): what becomes of the policy's proposals. The truth about each step is in the
+//! crate `pmap`; here are the leaves and shootdowns that go with it.
 //!
 //! A page that moves is *held* from the first look to the last: its users may read it all the time, and whoever wants to
 //! write it faults and tries again until it is there. So a page that is written all the time can move, too.
@@ -22,7 +22,7 @@ use tlb::TlbGeneration;
 /// Pages that migrate with the VM's lock held, on FLASH some 0.4 ms, or that are copied in one go without it.
 const CHUNK: usize = 8;
 
-/// How often a job that gives pages copies comes back later because others watch pages.
+/// How often a job that moves pages, or gives them copies, comes back later because others watch pages.
 const PATIENCE: u32 = 64;
 
 /// Pages moved or copied at a time: 0.6 ms where 128 bytes take 300 ns here and 900 ns there (FLASH).
@@ -39,6 +39,7 @@ pub struct Migration {
     dying: DyingList,
     to: NodeId,
     counts: PlacedCounts,
+    patience: u32,
     stage: Stage,
 }
 
@@ -169,13 +170,14 @@ impl<M: Machine> GuestRam<M> {
             dying: DyingList::new(),
             to,
             counts,
+            patience: PATIENCE,
             stage: Stage::Watched(watched),
         }
     }
 
-    /// Goes on with it, by a few pages and without waiting for other harts. What came of it once it has ended.
+    /// Goes on with it, by a few pages. What came of it once it has ended.
     pub fn step_migration(&self, migration: &mut Migration, tried: impl Fn(Tries) -> Tries) -> Option<PlacedCounts> {
-        let Migration { moved, done, has_more, dying, to, counts, stage } = migration;
+        let Migration { moved, done, has_more, dying, to, counts, patience, stage } = migration;
         let only = [*to];
         let way = Way { tables: self.pool(self.nearest(*to)), pages: self.pool(&only), to: *to, tried };
         if let Stage::Watched(watched) = *stage {
@@ -185,9 +187,17 @@ impl<M: Machine> GuestRam<M> {
             let (_, rest) = moved.split_at(*done);
             let (some, rest) = rest.split_at(rest.len().min(AT_ONCE));
             for gfns in some.chunks(CHUNK) {
-                self.migrate_some(gfns, &way, counts, dying);
+                if !self.migrate_some(gfns, &way, counts, dying) {
+                    if *patience > 0 {
+                        *patience -= 1;
+                        *has_more = false;
+                        return None;
+                    }
+                    // Others watch pages all the time, perhaps one of these. They will be hot again.
+                    gfns.iter().for_each(|_| counts.note(Err(PlacementReason::Raced)));
+                }
+                *done += gfns.len();
             }
-            *done += some.len();
             *has_more = !rest.is_empty();
             if *has_more {
                 return None;
@@ -218,21 +228,25 @@ impl<M: Machine> GuestRam<M> {
         self.hold_back(PendingShootdown::new(self.tlb.retire(), core::mem::take(&mut migration.dying)));
     }
 
-    /// A part of it, with the lock held: nobody may write these pages before a shootdown.
+    /// A part of it, with the lock held: nobody may write these pages before a shootdown. `false` if some hart can write unseen what is
+    /// watched: a device may have written one of these pages, the guest after it, and somebody has watched it anew since.
     fn migrate_some(
         &self,
         gfns: &[Gfn],
         way: &Way<'_, M::Memory, impl Fn(Tries) -> Tries>,
         counts: &mut PlacedCounts,
         dying: &mut DyingList,
-    ) {
+    ) -> bool {
         let mut inner = self.inner.lock();
+        if !self.tlb.all_passed(inner.last_watched) {
+            return false;
+        }
         gfns.iter().for_each(|gfn| counts.note(inner.migrate(way, *gfn, dying)));
         inner.last_replaced = self.tlb.retire().generation();
+        true
     }
 
-    /// Gives these pages, which are watched or have copies already, a copy on their node: a few at a time, and without waiting for other
-    /// harts. What came of it once it has ended.
+    /// Gives these pages, which are watched or have copies already, a copy on their node: a few at a time. What came of it once it has ended.
     pub fn step_replication(
         &self,
         replication: &mut Replication,

@@ -62,6 +62,59 @@ fn a_page_moves_between_a_reader_and_a_writer() {
     world.end();
 }
 
+/// A device writes a page that is to move: the guest may write it again, and does. Another job watches it anew. While some hart can
+/// still write it unseen it does not move, though it is watched.
+#[test]
+fn a_page_that_is_written_and_watched_again_moves_later() {
+    let world = world();
+    let ram = world.ram(0);
+    let mut migration = ram.begin_migration(&[gfn(0), gfn(1)], TO);
+    world.interrupt_all();
+    world.device_write(2, 0, at(0, 1), 7);
+    assert_eq!(world.store(0, 0, 0, 6), Did::Value(6));
+    ram.watch_pages(&mut vec![gfn(0)], NodeId(0));
+    assert!(ram.step_migration(&mut migration, tried).is_none() && !migration.has_more());
+    assert_eq!(ram.node_of(gfn(0)), Some(NodeId(0)), "hart 0 can write it unseen");
+    assert_eq!(world.store(0, 0, 0, 8), Did::Value(8), "until it leaves, a hart writes what it knows");
+    world.check_all();
+    world.interrupt_all();
+    let counts = ram.step_migration(&mut migration, tried).expect("nobody is inside");
+    assert_eq!(outcome(&counts), (2, 0, None));
+    assert_eq!((world.load(1, 0, 0), ram.node_of(gfn(0))), (Did::Value(8), Some(TO)));
+    world.interrupt_all();
+    ram.free_deferred();
+    world.check_at_rest();
+    world.end();
+}
+
+/// Others watch pages all the time, and some hart never leaves: the move does not wait for ever.
+#[test]
+fn a_move_gives_up_where_others_watch_for_ever() {
+    let world = world();
+    let ram = world.ram(0);
+    let mut migration = ram.begin_migration(&[gfn(0)], TO);
+    world.interrupt_all();
+    assert_eq!(world.load(1, 0, 1), Did::Value(5));
+    ram.watch_pages(&mut vec![gfn(2)], NodeId(0));
+    let mut steps = 0;
+    let counts = loop {
+        steps += 1;
+        assert!(steps < 1000, "it waits for ever");
+        if let Some(counts) = ram.step_migration(&mut migration, tried) {
+            break counts;
+        }
+        if steps > 100 {
+            world.interrupt_all();
+        }
+    };
+    assert_eq!(outcome(&counts), (0, 1, Some(PlacementReason::Raced)));
+    assert_eq!(ram.node_of(gfn(0)), Some(NodeId(0)));
+    world.interrupt_all();
+    ram.free_deferred();
+    world.check_at_rest();
+    world.end();
+}
+
 /// The guest gives a page back while it moves: there is nothing to move any more, and nothing is lost.
 #[test]
 fn a_page_that_is_given_back_does_not_move() {
