@@ -1,10 +1,11 @@
 //! Blocks of 2 MiB that are zeroed for guests that touched them, piece by piece: all of one takes milliseconds where memory is far.
 //!
 //! The block belongs to nobody meanwhile. Whoever touches it zeroes the next piece, without the memory's lock, so several vCPUs
-//! that want the same block do it together. If somebody puts a page there in another way (a device), the block goes back.
+//! that want the same block do it together. A device zeroes one piece after the other. If it finds a hart at one it does not wait: it takes
+//! a single page, and the block goes back.
 
 use crate::{GuestRam, Inner, Machine, Touch};
-use addr::{BASE_PAGE, Gfn};
+use addr::{BASE_PAGE, Gfn, PAGES_PER_LARGE};
 use frames::{Dirty, Frame, Frames, Pool};
 use spin::MutexGuard;
 
@@ -37,6 +38,18 @@ impl<M: Machine> GuestRam<M> {
         gfn: Gfn,
     ) -> Result<MutexGuard<'a, Inner<M>>, Touch> {
         if self.large_allowed && inner.is_vacant_block(gfn) { self.fill_block(inner, pool, gfn) } else { Ok(inner) }
+    }
+
+    /// The same for a device, which does not come again: all pieces, and others have the memory's lock in between. Nothing happens where
+    /// there are no 2 MiB, or a hart is at a piece.
+    #[cold]
+    pub(super) fn fill_for_device(&self, gfn: Gfn) {
+        let pool = self.pool(self.nearest(self.machine.here()));
+        for _ in 0..PAGES_PER_LARGE / PIECE {
+            if !matches!(self.with_block(self.inner.lock(), &pool, gfn), Err(Touch::GoesOn)) {
+                break;
+            }
+        }
     }
 
     #[inline(never)]

@@ -2,7 +2,7 @@
 
 use super::{
     machine::HZ,
-    world::{Did, PAGES, World, at},
+    world::{Did, PAGES, World, at, gfn},
 };
 use crate::{Machine as _, RAM_START};
 use addr::{BASE_PAGE, GuestPhysAddr};
@@ -88,6 +88,40 @@ fn a_disk_read_ends_with_its_shootdown() {
     assert_eq!(state(), frames::PageState::Free);
     assert_eq!((world.load(1, 0, 0), world.load(0, 0, 0)), (Did::Value(77), Did::Value(77)));
     world.interrupt_all();
+    world.check_at_rest();
+    world.end();
+}
+
+/// A device that is the first to touch a block has it zeroed piece by piece: others have the memory in between.
+#[test]
+fn a_device_zeroes_a_block_with_the_memory_unlocked() {
+    let world = World::new(&[true], 1, 2);
+    let (others, pieces) = (Rc::downgrade(&world), Rc::new(Cell::new(0)));
+    let seen = pieces.clone();
+    world.machine.set_others(Box::new(move || {
+        let Some(world) = others.upgrade() else { return };
+        assert!(world.is_unlocked(), "2 MiB are zeroed with the memory locked");
+        seen.set(seen.get() + 1);
+    }));
+    world.device_write(0, 0, at(3, 0), 5);
+    assert!(pieces.get() > 64, "{} pieces", pieces.get());
+    world.machine.set_others(Box::new(|| ()));
+    assert!(world.ram(0).is_large(gfn(0)), "the block is one page nevertheless");
+    assert_eq!(world.load(1, 0, 511), Did::Value(0));
+    assert_eq!(world.load(1, 0, 3), Did::Value(5));
+    world.check_at_rest();
+    world.end();
+}
+
+/// Where there are no 2 MiB a device takes a page.
+#[test]
+fn a_device_takes_a_page_where_there_is_no_block() {
+    let world = World::with_memory(&[true], &[2], 1);
+    world.device_write(0, 0, at(3, 0), 5);
+    world.device_write(0, 0, at(600, 0), 6);
+    let ram = world.ram(0);
+    assert!(!ram.is_large(gfn(600)) || !ram.is_large(gfn(0)));
+    assert_eq!(world.load(0, 0, 600), Did::Value(6));
     world.check_at_rest();
     world.end();
 }
