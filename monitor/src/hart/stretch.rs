@@ -70,13 +70,6 @@ impl Stretch {
         }
     }
 
-    /// The hart stays in the monitor, and looks now whether anybody calls.
-    #[cold]
-    pub fn lap(&mut self, now: u64, counters: &StretchCounters) {
-        self.end(now, counters);
-        self.begin(now);
-    }
-
     #[cold]
     #[inline(never)]
     fn end_long(&self, ticks: u64, counters: &StretchCounters) {

@@ -14,7 +14,8 @@ use crate::{
     services::{alarms, balance, joining, locality, merging, reclaim, registry, reports},
     trace,
 };
-use ::control::EventKind;
+use ::control::{EventKind, Name};
+use alloc::vec::Vec;
 use core::sync::atomic::{AtomicU64, Ordering};
 use frames::PageState;
 use machine_tree::InterruptSource;
@@ -22,7 +23,14 @@ use rv::csr;
 use spin::Mutex;
 
 static NEXT_BALANCE: AtomicU64 = AtomicU64::new(0);
-static SERVER: Mutex<Option<Server>> = Mutex::new(None);
+static SERVED: Mutex<Option<Served>> = Mutex::new(None);
+
+/// Whom the control hart serves.
+struct Served {
+    /// VMs that start with the machine and have not been built yet, the next one last: each takes a step of its own.
+    to_start: Vec<Name>,
+    server: Server,
+}
 
 /// When this hart has to look at its duties even if nothing interrupts it; `is_busy` with a guest, which then is not
 /// interrupted for what can wait.
@@ -123,10 +131,17 @@ fn if_busy(is_called: bool, step: fn() -> bool) {
     }
 }
 
-/// Clients, and lives of VMs.
+/// Clients, and lives of VMs. Clients are heard when all VMs that start with the machine have been built.
 fn serve() -> bool {
-    let mut server = SERVER.lock();
-    server.get_or_insert_with(begin).step(&mut ControlStream) | registry::lock().step()
+    let mut served = SERVED.lock();
+    let served = served.get_or_insert_with(begin);
+    if let Some(name) = served.to_start.pop() {
+        if let Err(why) = registry::lock().start(&name) {
+            log::error!("VM {name}: {why}");
+        }
+        return true;
+    }
+    served.server.step(&mut ControlStream) | registry::lock().step()
 }
 
 fn spread_vcpus() {
@@ -149,8 +164,8 @@ fn plan() {
     agenda::note(soon.min(merging::next_step()).min(joining::next_look()), soon.min(merging::latest_step()));
 }
 
-/// The first step: create and start what the configuration says.
-fn begin() -> Server {
+/// The first step: create what the configuration says.
+fn begin() -> Served {
     let free = description().nodes.ids().map(|node| memory::frames().counts(node).get(PageState::Free)).sum::<u64>();
     trace::record(
         None,
@@ -161,12 +176,15 @@ fn begin() -> Server {
         },
     );
     let mut registry = registry::lock();
+    let mut to_start = Vec::new();
     for spec in config().vms.iter().filter(|spec| usize::from(spec.cell) == cell::index()).cloned() {
         let (name, autostart) = (spec.name.clone(), spec.autostart);
-        let outcome = registry.create(spec).and_then(|_| if autostart { registry.start(&name) } else { Ok(()) });
-        if let Err(why) = outcome {
-            log::error!("VM {name}: {why}");
+        match registry.create(spec) {
+            Ok(_) if autostart => to_start.push(name),
+            Ok(_) => {}
+            Err(why) => log::error!("VM {name}: {why}"),
         }
     }
-    Server::default()
+    to_start.reverse();
+    Served { to_start, server: Server::default() }
 }

@@ -89,7 +89,7 @@ impl HartLocal {
         csr::time::read() + (self.capabilities.timebase_hz / LOOKS_HZ).max(1)
     }
 
-    /// Goes on with the jobs, each as far as it comes.
+    /// Goes on with the jobs, each as far as it comes. Once somebody calls, the others have their turn first the next time.
     pub(super) fn step_jobs(&mut self, hart: &Hart) {
         let tools = &mut self.tools;
         if !self.jobs.is_empty() {
@@ -103,8 +103,15 @@ impl HartLocal {
             }
             !is_called
         };
-        let jobs = core::mem::take(&mut self.jobs).into_iter();
-        self.jobs = jobs.filter_map(|job| job.step(&mut may_go_on)).collect();
+        let mut jobs = core::mem::take(&mut self.jobs).into_iter();
+        let mut unfinished = Vec::new();
+        for job in jobs.by_ref() {
+            unfinished.extend(job.step(&mut may_go_on));
+            if !may_go_on() {
+                break;
+            }
+        }
+        self.jobs = jobs.chain(unfinished).collect();
     }
 
     /// Gives a vCPU to hart `to`, with what is owed to it in the interrupt file: as soon as nobody stores into that.

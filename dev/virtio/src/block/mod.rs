@@ -39,7 +39,7 @@ pub const QUEUE_SIZE: u16 = MAX_SEGMENTS as u16;
 /// Data segments per request: a chain less header and status.
 const SEG_MAX: u32 = MAX_SEGMENTS as u32 - 2;
 /// Work per call: keeps one notification's copying bounded.
-const BUDGET: Budget = Budget::new(32, 128 << 10);
+const BUDGET: Budget = Budget::new(8, 32 << 10);
 
 /// A request that the backend has not finished.
 #[derive(Clone, Copy, Debug)]

@@ -45,7 +45,7 @@ pub const MAX_FRAME: u32 = 65_535 + 14 + 4;
 /// Smallest frame: an Ethernet header.
 pub const MIN_FRAME: u32 = 14;
 
-const BUDGET: Budget = Budget::new(32, 128 << 10);
+const BUDGET: Budget = Budget::new(16, 32 << 10);
 const CONTROL_BUDGET: Budget = Budget::new(16, 1 << 16);
 
 /// How a port looks to its guest.

@@ -21,8 +21,8 @@ pub type Ram = GuestRam<Handle>;
 /// A VM here has two blocks of 2 MiB.
 pub const PAGES: u64 = 2 * addr::PAGES_PER_LARGE;
 
-/// Faults of an access, at most: who writes to a block that moves copies 4 pages of it in each.
-const FAULTS: u64 = addr::PAGES_PER_LARGE / 4 + 8;
+/// Faults of an access, at most: who touches a block zeroes a page of it in each, and who writes to one that moves copies 4.
+const FAULTS: u64 = 2 * addr::PAGES_PER_LARGE;
 
 /// What came of an access.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

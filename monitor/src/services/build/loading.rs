@@ -21,9 +21,8 @@ use alloc::vec::Vec;
 use control::ControlError;
 use device::GuestMemory as _;
 
-/// Bytes that one step touches and copies at most. All else that the control hart has to do waits for a step, so it is few pages;
-/// but each step costs a look at all duties, so it is more than one.
-const STEP: u64 = 16 << 10;
+/// Bytes that one step touches and copies at most. All else that the control hart has to do waits for a step.
+const STEP: u64 = 4 << 10;
 
 /// Where a VM is at home.
 pub struct Home {
