@@ -268,9 +268,9 @@ impl<M: Machine> Inner<M> {
         self.copying.extract_if(.., |copy| copy.gfn == gfn).for_each(|copy| copy.give_up(self.machine.frames()));
     }
 
-    /// The VM ends.
-    pub(super) fn forget_block_copies(&mut self) {
-        self.copying.drain(..).for_each(|copy| copy.give_up(self.machine.frames()));
+    /// The VM ends: one copy comes to nothing. `false` if there was none.
+    pub(super) fn forget_block_copy(&mut self) -> bool {
+        self.copying.pop().map(|copy| copy.give_up(self.machine.frames())).is_some()
     }
 
     /// The copy of a block of shared pages is complete: it is for all VMs that have these from now on.

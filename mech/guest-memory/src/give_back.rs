@@ -38,7 +38,7 @@ impl<M: Machine> GuestRam<M> {
         let pool = self.pool(self.nearest(node));
         let (first, end) = (start.gfn(), start.gfn().raw() + len / BASE_PAGE);
         let (mut at, mut looked_at, mut returned) = (first.raw(), 0, 0);
-        let mut dying = DyingList::new();
+        let (mut dying, mut has_changed) = (DyingList::new(), false);
         let token = {
             let mut inner = self.inner.lock();
             while at < end && looked_at < STEP {
@@ -49,15 +49,18 @@ impl<M: Machine> GuestRam<M> {
                 // What had nothing has no leaves.
                 if outcome.is_err() || outcome.is_ok_and(|released| released.pages != 0) {
                     inner.remove_leaves(block, pages);
+                    has_changed = true;
                 }
                 let released = outcome.unwrap_or_default();
                 at += pages;
                 looked_at += u64::from(released.looked_at.max(1));
                 returned += released.pages;
             }
-            self.tlb.retire()
+            has_changed.then(|| self.tlb.retire())
         };
-        self.defer(PendingShootdown::new(token, dying));
+        if let Some(token) = token {
+            self.defer(PendingShootdown::new(token, dying));
+        }
         self.returned.fetch_add(returned, Ordering::Relaxed);
         self.tell_returned(returned, PAGES_PER_EVENT);
         GivenBack { bytes: (at - first.raw()) * BASE_PAGE, looked_at }
@@ -80,14 +83,14 @@ impl<M: Machine> GuestRam<M> {
         let pool = self.pool(self.nearest(NodeId(0)));
         let mut inner = self.inner.lock();
         inner.is_closed = true;
-        // Nobody is inside any more: what waited can be freed, a part of it in each step, before more comes.
-        if self.free_deferred() {
+        // Nobody is inside any more: what waited can be freed, a part of it in each step, before more comes. A copy of a block may hold 512
+        // pages.
+        if self.free_deferred() || inner.forget_block_copy() {
             return true;
         }
         let mut dying = core::mem::take(&mut inner.replaced);
         inner.forget_zeroing(self.frames());
         inner.forget_block_move();
-        inner.forget_block_copies();
         let more = match inner.teardown_at {
             Some(at) => {
                 let end = self.base.raw() + self.pages;

@@ -398,11 +398,13 @@ impl Record {
         if vm.has_owned_vcpus() {
             return false;
         }
-        // vCPUs of others go on with requests of disks in common.
-        crate::io::disks::let_go();
-        vm.platform().settle();
-        if vm.memory().tear_down_step() {
-            return true;
+        if self.census.is_none() {
+            // vCPUs of others go on with requests of disks in common.
+            crate::io::disks::let_go();
+            vm.platform().settle();
+            if vm.memory().tear_down_step() {
+                return true;
+            }
         }
         let census = self.census.get_or_insert_with(|| VmCensus::new(self.id));
         if census.step(memory::frames(), &memory::DirectMemory, CENSUS_STEP) {

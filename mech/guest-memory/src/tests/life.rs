@@ -88,6 +88,38 @@ fn a_vm_that_ends_loses_nothing() {
     assert_eq!(returned.sum::<u64>(), 2 * PAGES, "each page is told of once");
 }
 
+/// Copies that are being made of a VM's blocks end one by one: each may hold 512 pages.
+#[test]
+fn copies_that_are_being_made_end_one_by_one() {
+    let world = World::new(&[true], 3, 2);
+    for page in [0, 512] {
+        assert_eq!(world.store(0, 0, page, 1), Did::Value(1));
+        world.ram(0).begin_block_copies(gfn(page), 0b110).unwrap();
+    }
+    world.leave(0);
+    let copies = || world.ram(0).inner.lock().copying.len();
+    let resident = || world.ram(0).pages_by_node().iter().sum::<u64>();
+    for left in (0..4).rev() {
+        assert!(world.ram(0).tear_down_step());
+        assert_eq!((copies(), resident()), (left, PAGES));
+    }
+    assert!(world.ram(0).tear_down_step() && resident() < PAGES);
+    world.end();
+}
+
+/// Who gives back what has nothing behind it calls nobody away for that.
+#[test]
+fn to_give_back_nothing_interrupts_nobody() {
+    let world = World::new(&[false], 1, 2);
+    assert_eq!(world.store(0, 0, 0, 1), Did::Value(1));
+    world.give_back(1, 0, 2, 1000);
+    assert!(!world.machine.take_kick(0));
+    world.give_back(1, 0, 0, 1);
+    assert!(world.machine.take_kick(0));
+    world.leave(0);
+    world.end();
+}
+
 /// Devices find nothing where a VM that ends has nothing any more: they put nothing behind what the teardown has passed.
 #[test]
 fn devices_put_nothing_into_a_vm_that_ends() {
