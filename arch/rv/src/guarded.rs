@@ -137,6 +137,12 @@ pub fn try_read_cycle() -> Option<u64> {
     try_read_csr::<0xc00>()
 }
 
+/// Tries to read the counter `instret`; `None` where the firmware does not let us.
+#[must_use]
+pub fn try_read_instret() -> Option<u64> {
+    try_read_csr::<0xc02>()
+}
+
 fn try_read_csr<const NUMBER: u16>() -> Option<u64> {
     let (value, failed): (u64, u64);
     expect_trap();

@@ -1,6 +1,6 @@
 //! What the harts can do, from the device tree and by asking the hardware.
 
-use crate::machine::{self, Capabilities, VectorLength, direct};
+use crate::machine::{self, Capabilities, ReadableCounters, VectorLength, direct};
 use ::vcpu::fwft::Support;
 use machine_tree::{Extension, MachineDescription};
 use rv::{csr, fields::henvcfg, fp, guarded, sbi, world::HartFeatures};
@@ -37,6 +37,10 @@ pub fn adopt(description: &MachineDescription) {
         vector: VectorLength(vlenb),
         guest_files: if features.aia { guest_files() } else { 0 },
         timebase_hz: description.timebase_hz,
+        counters: ReadableCounters {
+            cycles: guarded::try_read_cycle().is_some(),
+            instructions: guarded::try_read_instret().is_some(),
+        },
         guests: Support {
             does_misaligned: has(Extension::Zicclsm),
             double_trap: has(Extension::Ssdbltrp) && has_double_traps(),

@@ -40,8 +40,19 @@ pub struct Capabilities {
     pub guest_files: u16,
     /// Ticks of `time` per second.
     pub timebase_hz: u64,
+    /// The harts' own counters that the firmware lets the monitor read.
+    pub counters: ReadableCounters,
     /// Firmware features that guests can have.
     pub guests: ::vcpu::fwft::Support,
+}
+
+/// Counters that can be read; a read of another one traps.
+#[derive(Clone, Copy, Debug)]
+pub struct ReadableCounters {
+    /// `cycle`.
+    pub cycles: bool,
+    /// `instret`.
+    pub instructions: bool,
 }
 
 /// Bytes per vector register, 0 where the hart has none.

@@ -171,7 +171,7 @@ fn count(vcpu: &mut Vcpu, call: Counters) -> Answer {
     let (counters, now) = (&mut vcpu.pmu, super::counters::hardware());
     let answer = match call {
         Counters::Number => Ok(COUNTERS as u64),
-        Counters::Info(counter) => Pmu::info(counter),
+        Counters::Info(counter) => Pmu::info(counter, now),
         Counters::Configure { set: named, flags, event } => counters.configure(set(named), flags, event, now),
         Counters::Start { set: named, flags, value } => counters.start(set(named), flags, value, now).map(|()| 0),
         Counters::Stop { set: named, flags } => counters.stop(set(named), flags, now).map(|()| 0),

@@ -32,17 +32,17 @@ const START_SET_INIT_VALUE: u64 = 1 << 0;
 /// `counter_stop`: the counter is free for another event.
 const STOP_RESET: u64 = 1 << 0;
 
-/// What the hart's own counters show.
+/// What the hart's own counters show; `None` for one that the firmware keeps from the monitor. Guests do not have that one either.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct HardwareCounts {
     /// `cycle`.
-    pub cycles: u64,
+    pub cycles: Option<u64>,
     /// `instret`.
-    pub instructions: u64,
+    pub instructions: Option<u64>,
 }
 
 impl HardwareCounts {
-    const fn of(self, counter: usize) -> u64 {
+    const fn of(self, counter: usize) -> Option<u64> {
         if counter == 0 { self.cycles } else { self.instructions }
     }
 }
@@ -148,8 +148,9 @@ impl Pmu {
     ///
     /// # Errors
     /// [`PmuError::InvalidParam`]: no such counter.
-    pub fn info(index: u64) -> Result<u64, PmuError> {
+    pub fn info(index: u64, now: HardwareCounts) -> Result<u64, PmuError> {
         match usize::try_from(index) {
+            Ok(index) if index < HARDWARE && now.of(index).is_none() => Err(PmuError::InvalidParam),
             Ok(index) if index < HARDWARE => Ok(WIDTH_FIELD | u64::from(CSRS[index])),
             Ok(index) if index < COUNTERS => Ok(WIDTH_FIELD | IS_FIRMWARE),
             _ => Err(PmuError::InvalidParam),
@@ -174,7 +175,7 @@ impl Pmu {
                 _ => return Err(PmuError::NotSupported),
             };
             let is_fit = |index: &usize| match wanted {
-                Event::Hardware => *index as u64 + 1 == code,
+                Event::Hardware => *index as u64 + 1 == code && now.of(*index).is_some(),
                 Event::Firmware(_) => *index >= HARDWARE,
             };
             let is_free = |index: &usize| self.counters[*index].event.is_none();
@@ -268,11 +269,12 @@ impl Pmu {
         self.is_virtual = self.counters[..HARDWARE].iter().any(|counter| counter.event.is_some());
     }
 
-    /// What the guest reads from `csr`; `None` if that is no counter. A counter that is not set up shows the hart's.
+    /// What the guest reads from `csr`; `None` if that is no counter, or one that the hart does not show. A counter that is not set up
+    /// shows the hart's.
     #[must_use]
     pub fn read_csr(&self, csr: u16, now: HardwareCounts) -> Option<u64> {
         let index = CSRS.iter().position(|known| *known == csr)?;
-        Some(if self.counters[index].event.is_some() { self.value(index, now) } else { now.of(index) })
+        if self.counters[index].event.is_some() { Some(self.value(index, now)) } else { now.of(index) }
     }
 
     /// The vCPU is put onto a hart whose counters show `now`. Not needed unless [`Pmu::is_virtual`].
@@ -288,23 +290,23 @@ impl Pmu {
     fn shift_running(&mut self, now: HardwareCounts, shift: fn(u64, u64) -> u64) {
         for (index, counter) in self.counters[..HARDWARE].iter_mut().enumerate() {
             if counter.is_running {
-                counter.value = shift(counter.value, now.of(index));
+                counter.value = shift(counter.value, now.of(index).unwrap_or(0));
             }
         }
     }
 
-    fn counts_now(&self, index: usize) -> bool {
-        index < HARDWARE && self.counters[index].is_running
+    /// What the hart adds to the value of a counter at this moment: what it shows, if that one counts there.
+    fn shown(&self, index: usize, now: HardwareCounts) -> u64 {
+        let counts = index < HARDWARE && self.counters[index].is_running;
+        if counts { now.of(index).unwrap_or(0) } else { 0 }
     }
 
     fn value(&self, index: usize, now: HardwareCounts) -> u64 {
-        let shown = if self.counts_now(index) { now.of(index) } else { 0 };
-        self.counters[index].value.wrapping_add(shown)
+        self.counters[index].value.wrapping_add(self.shown(index, now))
     }
 
     fn set_value(&mut self, index: usize, value: u64, now: HardwareCounts) {
-        let shown = if self.counts_now(index) { now.of(index) } else { 0 };
-        self.counters[index].value = value.wrapping_sub(shown);
+        self.counters[index].value = value.wrapping_sub(self.shown(index, now));
     }
 
     fn set_running(&mut self, index: usize, is_running: bool, now: HardwareCounts) {

@@ -6,7 +6,7 @@ const IPI_SENT: u64 = 0xf << 16 | 6;
 const ALL: Set = Set { base: 0, mask: (1 << COUNTERS) - 1 };
 
 fn at(cycles: u64) -> HardwareCounts {
-    HardwareCounts { cycles, instructions: cycles / 2 }
+    HardwareCounts { cycles: Some(cycles), instructions: Some(cycles / 2) }
 }
 
 fn one(index: u64) -> Set {
@@ -15,11 +15,11 @@ fn one(index: u64) -> Set {
 
 #[test]
 fn counters_are_described() {
-    assert_eq!(Pmu::info(0), Ok(63 << 12 | 0xc00));
-    assert_eq!(Pmu::info(1), Ok(63 << 12 | 0xc02));
-    assert_eq!(Pmu::info(2), Ok(1 << 63 | 63 << 12));
+    assert_eq!(Pmu::info(0, at(0)), Ok(63 << 12 | 0xc00));
+    assert_eq!(Pmu::info(1, at(0)), Ok(63 << 12 | 0xc02));
+    assert_eq!(Pmu::info(2, at(0)), Ok(1 << 63 | 63 << 12));
     for index in [COUNTERS as u64, u64::MAX] {
-        assert_eq!(Pmu::info(index), Err(PmuError::InvalidParam));
+        assert_eq!(Pmu::info(index, at(0)), Err(PmuError::InvalidParam));
     }
 }
 
@@ -97,4 +97,23 @@ fn what_a_guest_must_not_ask_is_refused() {
     assert_eq!(pmu.configure(one(0), 0, INSTRUCTIONS, at(0)), Err(PmuError::NotSupported));
     assert_eq!(pmu.start(one(0), 0, 0, at(0)), Err(PmuError::InvalidParam), "not configured");
     assert_eq!(pmu.configure(one(0), CONFIG_SKIP_MATCH, CYCLES, at(0)), Err(PmuError::InvalidParam));
+}
+
+#[test]
+fn a_counter_that_the_firmware_withholds_is_none() {
+    let now = HardwareCounts { cycles: None, instructions: Some(9) };
+    let mut pmu = Pmu::new();
+    assert_eq!(Pmu::info(0, now), Err(PmuError::InvalidParam));
+    assert_eq!(Pmu::info(1, now), Ok(63 << 12 | 0xc02));
+    assert_eq!(pmu.configure(ALL, CONFIG_AUTO_START, CYCLES, now), Err(PmuError::NotSupported));
+    assert_eq!(pmu.configure(ALL, CONFIG_AUTO_START | CONFIG_CLEAR_VALUE, INSTRUCTIONS, now), Ok(1));
+    assert_eq!(pmu.read_csr(0xc00, now), None);
+    assert_eq!(pmu.read_csr(0xc02, now), Some(0));
+    // Firmware counters need no hardware.
+    let none = HardwareCounts::default();
+    let mut pmu = Pmu::new();
+    let index = pmu.configure(ALL, CONFIG_AUTO_START, IPI_SENT, none).unwrap();
+    pmu.count(FirmwareEvent::IpiSent);
+    assert_eq!(pmu.firmware_value(index), Ok(1));
+    assert_eq!(pmu.configure(ALL, 0, INSTRUCTIONS, none), Err(PmuError::NotSupported));
 }
