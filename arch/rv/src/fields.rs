@@ -97,6 +97,35 @@ pub mod henvcfg {
     pub const STCE: u64 = 1 << 63;
 }
 
+/// Fields of `hstateen0` (Smstateen): which state beyond the usual VS-mode may reach. What the world switch does not move must stay
+/// out of reach, or it is a channel from guest to guest.
+pub mod hstateen0 {
+    /// Custom state.
+    pub const C: u64 = 1 << 0;
+    /// `jvt`, the base of jump tables (Zcmt).
+    pub const JVT: u64 = 1 << 2;
+    /// Control transfer records (Ssctr).
+    pub const CTR: u64 = 1 << 54;
+    /// `scontext` (Sdtrig).
+    pub const CONTEXT: u64 = 1 << 57;
+    /// `stopei`, and the interrupt file behind `siselect`.
+    pub const IMSIC: u64 = 1 << 58;
+    /// The rest of the AIA: `stopi`.
+    pub const AIA: u64 = 1 << 59;
+    /// `siselect` and `sireg`.
+    pub const CSRIND: u64 = 1 << 60;
+    /// `senvcfg`.
+    pub const ENVCFG: u64 = 1 << 62;
+    /// `sstateen0`.
+    pub const SE0: u64 = 1 << 63;
+
+    /// What guests may reach: exactly what `VsState` moves. `has_aia` says that this includes registers of the AIA.
+    #[must_use]
+    pub const fn for_guests(has_aia: bool) -> u64 {
+        if has_aia { SE0 | ENVCFG | CSRIND | AIA | IMSIC } else { SE0 | ENVCFG }
+    }
+}
+
 /// Bits of `hvip`, `hip`, `vsip` aliases and `hideleg`.
 pub mod interrupt {
     /// VS software interrupt.
@@ -143,3 +172,18 @@ pub const HEDELEG: u64 = 1 << cause::INSTRUCTION_MISALIGNED
 
 /// All three VS-level interrupts are delegated.
 pub const HIDELEG: u64 = interrupt::VSSI | interrupt::VSTI | interrupt::VSEI;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn guests_reach_no_state_that_is_not_switched() {
+        use hstateen0::{AIA, C, CONTEXT, CSRIND, CTR, ENVCFG, IMSIC, JVT, SE0, for_guests};
+        assert_eq!(for_guests(false), SE0 | ENVCFG);
+        assert_eq!(for_guests(true) & !for_guests(false), AIA | IMSIC | CSRIND);
+        for has_aia in [false, true] {
+            assert_eq!(for_guests(has_aia) & (C | JVT | CTR | CONTEXT), 0);
+        }
+    }
+}

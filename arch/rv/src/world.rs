@@ -21,7 +21,7 @@
 
 use crate::{
     csr,
-    fields::{self, henvcfg, hstatus, interrupt, sstatus},
+    fields::{self, henvcfg, hstateen0, hstatus, interrupt, sstatus},
 };
 use core::{arch::global_asm, mem::offset_of};
 use rv_frame::{CalleeSaved, CallerSaved};
@@ -463,7 +463,7 @@ pub unsafe fn init_hart(features: HartFeatures) {
         csr::hvip::write(0);
         csr::hgatp::write(0);
         if features.stateen {
-            csr::hstateen0::write(u64::MAX);
+            csr::hstateen0::write(hstateen0::for_guests(features.aia));
         }
     }
 }

@@ -175,6 +175,18 @@ pub fn read_unknown_csr() {
     unsafe { asm!("csrr t0, 0x5c0", out("t0") _, options(nostack)) };
 }
 
+/// Reads the base of jump tables (Zcmt's `jvt`).
+pub fn read_jump_table_base() {
+    // SAFETY: the trap is expected and skipped.
+    unsafe { asm!("csrr t0, 0x017", out("t0") _, options(nostack)) };
+}
+
+/// Reads what debuggers tell processes apart by (Sdtrig's `scontext`).
+pub fn read_debug_context() {
+    // SAFETY: as above.
+    unsafe { asm!("csrr t0, 0x5a8", out("t0") _, options(nostack)) };
+}
+
 /// Reads a CSR of M-mode (mstatus).
 pub fn read_machine_csr() {
     // SAFETY: the trap is expected and skipped.

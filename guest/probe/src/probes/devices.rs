@@ -58,6 +58,17 @@ pub fn illegal_csr(_: &Machine, hart: u64) -> Outcome {
     Ok(())
 }
 
+/// CSRs that a machine may have, and that the monitor does not switch from guest to guest: none may reach them.
+pub fn unswitched_csr(machine: &Machine, hart: u64) -> Outcome {
+    if !machine.is_mirrorball {
+        return skip("a machine may have them");
+    }
+    for access in [cpu::read_jump_table_base, cpu::read_debug_context] {
+        check(exception_of(hart, access) == Some(ILLEGAL_INSTRUCTION), "a guest reaches state that is not its own")?;
+    }
+    Ok(())
+}
+
 /// Every slot is a version 2 transport, with or without a device.
 pub fn virtio_slots(_: &Machine, _: u64) -> Outcome {
     let mut found = 0;

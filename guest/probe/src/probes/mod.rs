@@ -67,6 +67,7 @@ const PROBES: &[(&str, Probe)] = &[
     ("reporting", memory::page_reporting),
     ("wild-mmio", devices::wild),
     ("illegal-csr", devices::illegal_csr),
+    ("unswitched-csr", devices::unswitched_csr),
     ("devices", devices::virtio_slots),
     ("uart", devices::uart),
     ("rtc", devices::rtc),
