@@ -59,6 +59,27 @@ pub mod hstatus {
     }
 }
 
+/// Bits of `hgeip` and `hgeie`: one for each guest interrupt file of the hart.
+pub mod hgei {
+    /// The bit of `file`, at most 63; none for file 0, which is "none".
+    #[inline(always)]
+    #[must_use]
+    pub const fn of_file(file: u8) -> u64 {
+        1 << file & !1
+    }
+}
+
+/// What guest-page faults leave in `htval`.
+pub mod htval {
+    /// The guest-physical address of the fault: `htval` holds it without its two lowest bits, which are those of the virtual address in
+    /// `stval`.
+    #[inline(always)]
+    #[must_use]
+    pub const fn guest_physical(htval: u64, stval: u64) -> u64 {
+        htval << 2 | stval & 3
+    }
+}
+
 /// Fields of `hvictl`.
 pub mod hvictl {
     /// What `vstopi` shows for an interrupt file in software: an external interrupt (IID 9), which wants to interrupt or not. With
@@ -176,6 +197,16 @@ pub const HIDELEG: u64 = interrupt::VSSI | interrupt::VSTI | interrupt::VSEI;
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_guest_file_has_its_bit_and_no_file_has_none() {
+        assert_eq!([0, 1, 7, 63].map(hgei::of_file), [0, 2, 1 << 7, 1 << 63]);
+    }
+
+    #[test]
+    fn a_fault_has_its_lowest_bits_in_stval() {
+        assert_eq!(htval::guest_physical(0x1000_1007 >> 2, 0xffff_ffff_0000_1007), 0x1000_1007);
+    }
 
     #[test]
     fn guests_reach_no_state_that_is_not_switched() {

@@ -74,6 +74,30 @@ impl GuestContext {
     }
 }
 
+/// Loads or stores of general registers, each at its place in the [`GuestContext`] at the base register.
+macro_rules! move_registers {
+    ($operation:literal, $base:literal, $($number:literal)*) => {
+        concat!($($operation, " x", $number, ", {x} + 8*", $number, "(", $base, ")\n"),*)
+    };
+}
+
+/// Of what a function of the C calling convention may change, and of `sp`, `gp` and `tp`; without `a0`, which holds the context.
+macro_rules! move_short {
+    ($operation:literal, $base:literal) => {
+        move_registers!($operation, $base, 1 2 3 4 5 6 7 11 12 13 14 15 16 17 28 29 30 31)
+    };
+}
+
+/// Of what such a function puts back: `s0` to `s11`.
+macro_rules! move_rest {
+    ($operation:literal, $base:literal) => {
+        move_registers!($operation, $base, 8 9 18 19 20 21 22 23 24 25 26 27)
+    };
+}
+
+/// Where `tp` points, at this offset, is the top of the hart's emergency stack.
+pub const EMERGENCY_STACK_OFFSET: usize = 0;
+
 global_asm!(
     r#"
     .section .text.world, "ax"
@@ -82,26 +106,11 @@ global_asm!(
 trap_vector:
     csrrw a0, sscratch, a0
     beqz a0, 8f
-    sd ra, {x} + 8*1(a0)
-    sd sp, {x} + 8*2(a0)
-    sd gp, {x} + 8*3(a0)
-    sd tp, {x} + 8*4(a0)
-    sd t0, {x} + 8*5(a0)
-    sd t1, {x} + 8*6(a0)
-    sd t2, {x} + 8*7(a0)
-    sd a1, {x} + 8*11(a0)
-    sd a2, {x} + 8*12(a0)
-    sd a3, {x} + 8*13(a0)
-    sd a4, {x} + 8*14(a0)
-    sd a5, {x} + 8*15(a0)
-    sd a6, {x} + 8*16(a0)
-    sd a7, {x} + 8*17(a0)
-    sd t3, {x} + 8*28(a0)
-    sd t4, {x} + 8*29(a0)
-    sd t5, {x} + 8*30(a0)
-    sd t6, {x} + 8*31(a0)
+    "#,
+    move_short!("sd", "a0"),
+    r#"
     csrrw t0, sscratch, zero
-    sd t0, {x} + 8*10(a0)
+    sd t0, {a0}(a0)
     ld sp, {hs_sp}(a0)
     ld tp, {hs_tp}(a0)
     csrr a1, scause
@@ -110,41 +119,17 @@ trap_vector:
     ld t0, {fast_exit}(a0)
     jalr t0
     bnez a0, 2f
-    ld a0, 0(sp)
+    ld a0, {own}(sp)
 1:  csrw sscratch, a0
-    ld ra, {x} + 8*1(a0)
-    ld sp, {x} + 8*2(a0)
-    ld gp, {x} + 8*3(a0)
-    ld tp, {x} + 8*4(a0)
-    ld t0, {x} + 8*5(a0)
-    ld t1, {x} + 8*6(a0)
-    ld t2, {x} + 8*7(a0)
-    ld a1, {x} + 8*11(a0)
-    ld a2, {x} + 8*12(a0)
-    ld a3, {x} + 8*13(a0)
-    ld a4, {x} + 8*14(a0)
-    ld a5, {x} + 8*15(a0)
-    ld a6, {x} + 8*16(a0)
-    ld a7, {x} + 8*17(a0)
-    ld t3, {x} + 8*28(a0)
-    ld t4, {x} + 8*29(a0)
-    ld t5, {x} + 8*30(a0)
-    ld t6, {x} + 8*31(a0)
-    ld a0, {x} + 8*10(a0)
+    "#,
+    move_short!("ld", "a0"),
+    r#"
+    ld a0, {a0}(a0)
     sret
-2:  ld a1, 0(sp)
-    sd s0, {x} + 8*8(a1)
-    sd s1, {x} + 8*9(a1)
-    sd s2, {x} + 8*18(a1)
-    sd s3, {x} + 8*19(a1)
-    sd s4, {x} + 8*20(a1)
-    sd s5, {x} + 8*21(a1)
-    sd s6, {x} + 8*22(a1)
-    sd s7, {x} + 8*23(a1)
-    sd s8, {x} + 8*24(a1)
-    sd s9, {x} + 8*25(a1)
-    sd s10, {x} + 8*26(a1)
-    sd s11, {x} + 8*27(a1)
+2:  ld a1, {own}(sp)
+    "#,
+    move_rest!("sd", "a1"),
+    r#"
     csrr t0, sepc
     csrr t1, sstatus
     csrr a0, scause
@@ -159,7 +144,7 @@ trap_vector:
     .globl world_run_guest
 world_run_guest:
     addi sp, sp, -{kept}
-    sd a0, 0(sp)
+    sd a0, {own}(sp)
     "#,
     rv_frame::save_callee_saved!("sp"),
     r#"
@@ -170,26 +155,17 @@ world_run_guest:
     ld t2, {hstatus}(a0)
     csrw sepc, t0
     csrw sstatus, t1
-    csrw 0x600, t2
-    ld s0, {x} + 8*8(a0)
-    ld s1, {x} + 8*9(a0)
-    ld s2, {x} + 8*18(a0)
-    ld s3, {x} + 8*19(a0)
-    ld s4, {x} + 8*20(a0)
-    ld s5, {x} + 8*21(a0)
-    ld s6, {x} + 8*22(a0)
-    ld s7, {x} + 8*23(a0)
-    ld s8, {x} + 8*24(a0)
-    ld s9, {x} + 8*25(a0)
-    ld s10, {x} + 8*26(a0)
-    ld s11, {x} + 8*27(a0)
+    csrw hstatus, t2
+    "#,
+    move_rest!("ld", "a0"),
+    r#"
     j 1b
 
     # A trap taken in HS-mode: only guarded accesses may do that. a0 was 0 after the swap, sscratch holds HS's a0.
     # It is handled on the hart's emergency stack: the stack in use may be what is wrong.
 8:  mv a0, sp
     beqz tp, 9f
-    ld a0, 0(tp)
+    ld a0, {emergency_stack}(tp)
 9:  addi a0, a0, -{frame}
     sd sp, {saved}(a0)
     mv sp, a0
@@ -209,12 +185,15 @@ world_run_guest:
     sret
     "#,
     x = const offset_of!(GuestContext, x),
+    a0 = const offset_of!(GuestContext, x) + 8 * 10,
     pc = const offset_of!(GuestContext, pc),
     sstatus = const offset_of!(GuestContext, sstatus),
     hstatus = const offset_of!(GuestContext, hstatus),
     hs_sp = const offset_of!(GuestContext, hs_sp),
     hs_tp = const offset_of!(GuestContext, hs_tp),
     fast_exit = const offset_of!(GuestContext, fast_exit),
+    own = const offset_of!(CalleeSaved, own),
+    emergency_stack = const EMERGENCY_STACK_OFFSET,
     kept = const size_of::<CalleeSaved>(),
     saved = const size_of::<CallerSaved>(),
     // With the stack pointer, and aligned.

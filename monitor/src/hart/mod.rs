@@ -39,7 +39,7 @@ pub struct HartCounters {
 #[derive(Debug)]
 #[repr(C)]
 pub struct Hart {
-    /// First, as `rv::world` says: the top of the stack for traps of the monitor itself.
+    /// Where `rv::world` says: the top of the stack for traps of the monitor itself.
     emergency_stack: u64,
     /// Dense index.
     pub cpu: CpuIndex,
@@ -51,6 +51,8 @@ pub struct Hart {
     pub counters: HartCounters,
     kicked: AtomicBool,
 }
+
+const _: () = assert!(core::mem::offset_of!(Hart, emergency_stack) == rv::world::EMERGENCY_STACK_OFFSET);
 
 /// The hart with the machine-wide duties.
 pub const CONTROL_HART: CpuIndex = CpuIndex(0);

@@ -15,6 +15,7 @@ use platform::pmu::FirmwareEvent;
 use rv::{
     cause, csr,
     decode::{self, MemoryAccess},
+    fields::htval,
     world,
 };
 
@@ -116,7 +117,7 @@ fn inject(vcpu: &mut Vcpu, cause: u64, value: u64) -> Next {
 /// Only chooses: what the two ways need of the stack and of registers differs too much to pay for both.
 #[inline(always)]
 fn guest_page_fault(vcpu: &mut Vcpu, hart: &Hart, tools: &mut HartTools, access: Access) -> Next {
-    let gpa = GuestPhysAddr::new(csr::htval::read() << 2 | csr::stval::read() & 3);
+    let gpa = GuestPhysAddr::new(htval::guest_physical(csr::htval::read(), csr::stval::read()));
     if vcpu.vm.is_ram(gpa) { touch(vcpu, hart, tools, access, gpa) } else { mmio(vcpu, hart, tools, access, gpa) }
 }
 

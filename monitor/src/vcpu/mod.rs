@@ -41,7 +41,7 @@ use features::Environment;
 use platform::Pmu;
 use rv::{
     csr, fence,
-    fields::{hstatus, interrupt},
+    fields::{hgei, hstatus, interrupt},
     world::{GuestContext, VsState},
 };
 use rv_pte::Hgatp;
@@ -318,7 +318,7 @@ impl Vcpu {
     /// Bit of its guest interrupt file in `hgeip`.
     #[must_use]
     pub fn file_mask(&self) -> u64 {
-        1 << self.file & !1
+        hgei::of_file(self.file)
     }
 
     /// Puts its state into the hart's registers.
