@@ -8,7 +8,7 @@ use crate::{
     tree::Machine,
     user,
 };
-use core::sync::atomic::{AtomicU64, Ordering};
+use core::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 /// Does something that raises the interrupt of this bit of `sie`; whether exactly one came.
 pub fn one(hart: u64, enable: u64, act: impl Fn()) -> bool {
@@ -100,40 +100,56 @@ pub fn imsic_of_user_mode(machine: &Machine, hart: u64) -> Outcome {
 }
 
 static LIVES_TOLD: AtomicU64 = AtomicU64::new(0);
+static HAS_FILES: AtomicBool = AtomicBool::new(false);
+/// How often the other hart is started.
+const LIVES: u64 = 3;
 
-extern "C" fn wait_for_line() -> ! {
-    if wait_for(|| cpu::sip() & cpu::EXTERNAL != 0) {
-        LIVES_TOLD.fetch_add(1, Ordering::SeqCst);
+extern "C" fn wait_for_interrupt() -> ! {
+    let has_files = HAS_FILES.load(Ordering::SeqCst);
+    if has_files {
+        imsic::enable();
+    }
+    if wait_for(|| cpu::sip() & cpu::EXTERNAL != 0)
+        && LIVES_TOLD.fetch_add(1, Ordering::SeqCst) + 1 == LIVES
+        && has_files
+    {
+        imsic::claim();
     }
     harts::stop()
 }
 
-/// A line of the PLIC stays asserted while its hart stops and is started again: each life of the hart sees it.
-pub fn line_over_restart(machine: &Machine, hart: u64) -> Outcome {
+/// An external interrupt, which nobody takes, is pending while its hart stops and is started again: each life of the hart sees it. It
+/// is a message where there are interrupt files, and else a line of the PLIC.
+pub fn pending_over_restart(machine: &Machine, hart: u64) -> Outcome {
+    let other = harts::other_hart(machine, hart)?;
+    HAS_FILES.store(machine.has_imsic, Ordering::SeqCst);
+    LIVES_TOLD.store(0, Ordering::SeqCst);
+    if machine.has_imsic {
+        imsic::send(other, imsic::IDENTITY);
+    } else {
+        drive_line(other, true);
+    }
+    let mut is_restarted = true;
+    for _ in 0..LIVES {
+        is_restarted &= entry::start_hart(other, wait_for_interrupt) == 0;
+        is_restarted &= wait_for(|| sbi::hart_status(other) == harts::STOPPED);
+    }
+    if !machine.has_imsic {
+        drive_line(other, false);
+    }
+    check(is_restarted, "the other hart does not start or stop")?;
+    check(LIVES_TOLD.load(Ordering::SeqCst) == LIVES, "a hart that is started again misses what is pending")
+}
+
+/// The UART wants to interrupt hart `hart` by the PLIC, or does not.
+fn drive_line(hart: u64, is_asserted: bool) {
     const PLIC: u64 = 0x0c00_0000;
-    const UART_SOURCE: u64 = 10;
+    const SOURCE: u64 = 10;
     const UART_ENABLES: u64 = 0x1000_0001;
     const TRANSMITTER_EMPTY: u64 = 2;
-    const LIVES: u64 = 3;
-    if machine.has_imsic {
-        return skip("no PLIC");
-    }
-    let other = harts::other_hart(machine, hart)?;
-    let context = 2 * other + 1;
-    let enables = PLIC + 0x2000 + 0x80 * context;
-    cpu::store32(PLIC + 4 * UART_SOURCE, 1);
+    let (context, on) = (2 * hart + 1, u64::from(is_asserted));
+    cpu::store32(PLIC + 4 * SOURCE, on);
     cpu::store32(PLIC + 0x20_0000 + 0x1000 * context, 0);
-    cpu::store32(enables, 1 << UART_SOURCE);
-    cpu::store8(UART_ENABLES, TRANSMITTER_EMPTY);
-    LIVES_TOLD.store(0, Ordering::SeqCst);
-    let mut stopped = true;
-    for _ in 0..LIVES {
-        stopped &= entry::start_hart(other, wait_for_line) == 0;
-        stopped &= wait_for(|| sbi::hart_status(other) == harts::STOPPED);
-    }
-    cpu::store8(UART_ENABLES, 0);
-    cpu::store32(enables, 0);
-    cpu::store32(PLIC + 4 * UART_SOURCE, 0);
-    check(stopped, "the other hart does not start or stop")?;
-    check(LIVES_TOLD.load(Ordering::SeqCst) == LIVES, "a hart that is started again misses an asserted line")
+    cpu::store32(PLIC + 0x2000 + 0x80 * context, on << SOURCE);
+    cpu::store8(UART_ENABLES, on * TRANSMITTER_EMPTY);
 }

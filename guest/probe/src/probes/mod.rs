@@ -44,7 +44,7 @@ const PROBES: &[(&str, Probe)] = &[
     ("ipi", interrupts::ipi),
     ("imsic", interrupts::imsic),
     ("user-imsic", interrupts::imsic_of_user_mode),
-    ("line-over-restart", interrupts::line_over_restart),
+    ("pending-over-restart", interrupts::pending_over_restart),
     ("hsm", harts::start_stop),
     ("hsm-errors", harts::start_errors),
     ("suspend", harts::suspend),
