@@ -76,6 +76,8 @@ impl Store {
     /// Goes on with what makes changes durable, as far as that is possible without waiting. To be called after
     /// [`Store::submit`], [`Store::resume`] and [`Store::on_done`], and what else may have changed something.
     pub fn pump(&mut self, backend: &mut dyn Backend) {
+        // Ends: a commit has a few phases and writes a log of bounded length, and the next one needs new changes or a new asker,
+        // which come from outside.
         loop {
             if self.commit.is_none() {
                 if !self.wants_commit() {
@@ -284,10 +286,15 @@ impl Store {
         self.pending.extend(runs.run);
     }
 
+    /// Data blocks that nothing refers to any more. [`Store::is_behind`] bounds how many runs of them wait.
     pub(crate) fn free_run(&mut self, first: u64, count: u64) {
         match self.freed.last_mut() {
             Some(Freed::Run(at, len)) if *at + *len == first => *len += count,
-            _ => self.freed.push(Freed::Run(first, count)),
+            Some(Freed::Run(at, len)) if first + count == *at => (*at, *len) = (first, *len + count),
+            _ => {
+                self.freed.push(Freed::Run(first, count));
+                self.freed_runs += 1;
+            }
         }
     }
 }

@@ -14,8 +14,6 @@ use crate::store::{Op, OpOwner, Store, VolumeId, op_key, op_number};
 /// Parts that one call does at most. A longer request comes back for more, and a write takes effect in steps of so many: what
 /// is remembered of it stays small, however long it is.
 const PARTS_PER_CALL: u32 = 64;
-/// Changes that the log does not have yet, and those that are promised to it: with more, writes wait for the log.
-const MAX_BACKLOG: usize = 8_192;
 
 /// A request under way.
 #[derive(Debug)]
@@ -279,11 +277,16 @@ impl Store {
 
     /// A part of a write waits while the log has too much to write. It keeps nothing meanwhile that others wait for.
     fn await_log(&mut self, id: u64, job: &mut Job) -> Result<(), Stop> {
-        if self.is_broken || self.pending.len() + self.promised < MAX_BACKLOG {
+        if self.is_broken {
+            return Err(Stop::End(Status::IoError));
+        }
+        if !self.is_behind() {
             return Ok(());
         }
         self.settle(id, job)?;
-        if self.pending.len() + self.promised < MAX_BACKLOG { Ok(()) } else { Err(Stop::Blocked) }
+        // It refers to nothing now, so what it has freed itself need not wait for it.
+        self.reap();
+        if self.is_behind() { Err(Stop::Blocked) } else { Ok(()) }
     }
 
     fn apply(&mut self, layer: u32, effect: Effect) {
@@ -451,6 +454,11 @@ impl Store {
 }
 
 impl Job {
+    /// Whether data blocks that are freed meanwhile may be touched for it. Otherwise it looks for its blocks anew.
+    pub const fn refers_to_blocks(&self) -> bool {
+        self.outstanding > 0 || !self.effects.is_empty()
+    }
+
     pub const fn kind(&self) -> Kind {
         self.kind
     }

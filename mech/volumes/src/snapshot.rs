@@ -1,6 +1,7 @@
 //! Snapshots, and the removal of layers.
 
 use alloc::borrow::ToOwned;
+use alloc::boxed::Box;
 
 use crate::commit::Waiter;
 use crate::error::VolumeError;
@@ -81,7 +82,7 @@ impl Store {
         }
         if let Some(layer) = self.layers.remove(id) {
             let counted = layer.counted();
-            self.freed.push(Freed::Layer(layer.index, counted));
+            self.freed.push(Freed::Layer(Box::new((layer.index, counted))));
             self.pending.push(Record::Drop { layer: id });
             self.waiting.push(Waiter::Token(token));
         }

@@ -1,6 +1,7 @@
 //! A store: its volumes, and who uses them.
 
 use alloc::borrow::ToOwned;
+use alloc::boxed::Box;
 use alloc::collections::VecDeque;
 use alloc::string::String;
 use alloc::vec::Vec;
@@ -19,8 +20,11 @@ use crate::table::Table;
 
 /// Most volumes and snapshots of one store.
 pub const MAX_LAYERS: usize = 256;
-/// Changes that are written without anybody's asking: bounds the memory that they take.
+/// Changes, or runs of freed blocks, that are written without anybody's asking: bounds the memory that they take.
 const MAX_PENDING: usize = 4_096;
+/// Changes that the log does not have yet, with those that are promised to it, and also runs of blocks that are not free again
+/// yet: with more of either, writes wait. Low enough that the list of changes, which doubles, stays below 1 MiB.
+pub(crate) const MAX_BACKLOG: usize = 6_144;
 
 new_key_type! {
     pub(crate) struct VolumeKey;
@@ -60,6 +64,8 @@ pub struct Store {
     pub(crate) limbo: VecDeque<(u64, Vec<Freed>)>,
     /// Becomes free bit by bit.
     pub(crate) dying: Vec<Vec<Freed>>,
+    /// How many [`Freed::Run`] there are in `freed`, the commit, `limbo` and `dying`.
+    pub(crate) freed_runs: usize,
     pub(crate) log: LogEnd,
     /// Nothing was appended to this log since the store was opened: the next commit begins the other one.
     pub(crate) must_checkpoint: bool,
@@ -109,8 +115,8 @@ pub(crate) struct Held {
 #[derive(Debug)]
 pub(crate) enum Freed {
     Run(u64, u64),
-    /// All those of a layer, and what it counts for meanwhile.
-    Layer(BlockIndex<Entry>, Counted),
+    /// All those of a layer, and what it counts for meanwhile. In a box, since there are thousands of runs.
+    Layer(Box<(BlockIndex<Entry>, Counted)>),
 }
 
 /// What a finished request for a snapshot or a removal came to.
@@ -172,6 +178,7 @@ impl Store {
             freed: Vec::new(),
             limbo: VecDeque::new(),
             dying: Vec::new(),
+            freed_runs: 0,
             log,
             must_checkpoint: true,
             commit: None,
@@ -336,42 +343,67 @@ impl Store {
     }
 
     pub(crate) const fn wants_commit(&self) -> bool {
-        !self.is_broken && (!self.waiting.is_empty() || self.pending.len() >= MAX_PENDING)
+        let is_much = self.pending.len() >= MAX_PENDING || self.freed.len() >= MAX_PENDING;
+        !self.is_broken && (!self.waiting.is_empty() || is_much)
     }
 
-    /// Gives some blocks of what is gone back. `true`: call again.
-    pub fn clean_up(&mut self) -> bool {
-        const RANGES_PER_CALL: usize = 16;
-        for _ in 0..RANGES_PER_CALL {
-            let Some(freed) = self.dying.last_mut() else { return false };
-            match freed.last_mut() {
-                None => drop(self.dying.pop()),
-                Some(Freed::Run(first, count)) => {
-                    self.space.release(*first, *count);
-                    freed.pop();
-                }
-                Some(Freed::Layer(index, counted)) => match index.next_range(0) {
-                    Some(block) => {
-                        let space = &mut self.space;
-                        index.remove_range(block, &mut |entry: Entry| {
-                            if entry.target() != 0 {
-                                space.release(entry.target(), 1);
-                            }
-                        });
-                    }
-                    None => {
-                        self.layers.dismantled(*counted);
-                        freed.pop();
-                    }
-                },
-            }
-        }
+    /// Whether so much waits for the log, or to become free again, that writes have to wait, too.
+    pub(crate) const fn is_behind(&self) -> bool {
+        self.pending.len() + self.promised >= MAX_BACKLOG || self.freed_runs >= MAX_BACKLOG
+    }
+
+    /// Whether [`Store::clean_up`] has something to do.
+    #[must_use]
+    pub const fn has_garbage(&self) -> bool {
         !self.dying.is_empty()
     }
 
-    /// What was freed for good becomes free when the requests that may read it have ended.
+    /// Gives some blocks of what is gone back. `true`: call again. Writes may go on then that have waited for it.
+    pub fn clean_up(&mut self) -> bool {
+        const STEPS_PER_CALL: usize = 16;
+        let was_behind = self.is_behind();
+        for _ in 0..STEPS_PER_CALL {
+            self.clean_up_some();
+        }
+        if was_behind && !self.is_behind() {
+            self.unblock();
+        }
+        self.has_garbage()
+    }
+
+    fn clean_up_some(&mut self) {
+        let Some(freed) = self.dying.last_mut() else { return };
+        match freed.last_mut() {
+            None => drop(self.dying.pop()),
+            Some(Freed::Run(first, count)) => {
+                self.space.release(*first, *count);
+                freed.pop();
+                self.freed_runs -= 1;
+            }
+            Some(Freed::Layer(layer)) => match layer.0.next_range(0) {
+                Some(block) => {
+                    let space = &mut self.space;
+                    layer.0.remove_range(block, &mut |entry: Entry| {
+                        if entry.target() != 0 {
+                            space.release(entry.target(), 1);
+                        }
+                    });
+                }
+                None => {
+                    self.layers.dismantled(layer.1);
+                    freed.pop();
+                }
+            },
+        }
+    }
+
+    /// What was freed for good becomes free when the requests that may touch it have ended.
     pub(crate) fn reap(&mut self) {
-        let oldest = self.jobs.first().unwrap_or(u64::MAX);
+        if self.limbo.is_empty() {
+            return;
+        }
+        let oldest = self.jobs.iter().find(|(_, job)| job.refers_to_blocks()).map_or(u64::MAX, |(id, _)| id);
+        // Ends: each step takes one out, and commits put one in at a time.
         while self.limbo.front().is_some_and(|(before, _)| *before <= oldest) {
             self.dying.extend(self.limbo.pop_front().map(|(_, freed)| freed));
         }

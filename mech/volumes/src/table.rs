@@ -35,11 +35,6 @@ impl<K: Ord + Copy, V> Table<K, V> {
         self.rows.is_empty()
     }
 
-    /// The lowest number.
-    pub fn first(&self) -> Option<K> {
-        self.rows.first().map(|(key, _)| *key)
-    }
-
     pub fn iter(&self) -> impl Iterator<Item = (K, &V)> {
         self.rows.iter().map(|(key, value)| (*key, &**value))
     }
@@ -86,7 +81,7 @@ mod tests {
             [(1, 10), (3, 30), (5, 50), (9, 90)]
         );
         assert_eq!((table.remove(3), table.remove(3), table.remove(10)), (Some(Box::new(30)), None, None));
-        assert_eq!((table.get(5), table.get(2), table.first(), table.len()), (Some(&50), None, Some(1), 3));
+        assert_eq!((table.get(5), table.get(2), table.len()), (Some(&50), None, 3));
         table.iter_mut().for_each(|(_, value)| *value += 1);
         assert_eq!(table.iter().map(|(_, value)| *value).collect::<Vec<_>>(), vec![11, 51, 91]);
     }

@@ -207,14 +207,14 @@ impl Store {
         let first = job.sector / SECTORS_PER_BLOCK;
         let most = (job.left / SECTORS_PER_BLOCK).min(MAX_ZEROED).min(self.unheld(layer, first));
         let mut done = 0;
-        while done < most {
+        // At least the first, of which the caller knows that nobody writes it and that the log is not behind.
+        while done < most && (done == 0 || !self.is_behind()) {
             let block = first + done;
             if job.kind() == Kind::WriteZeroes || self.entry(layer, block).is_some() {
                 self.set_zero(layer, block, ALL)?;
             }
             done += 1;
         }
-        // At least the first, of which the caller knows that nobody writes it.
         Ok(done * SECTORS_PER_BLOCK)
     }
 

@@ -278,3 +278,38 @@ fn a_guest_cannot_make_the_log_fall_far_behind() {
     assert_eq!(world.read(a, 8_003, 2), [0, 0]);
     assert_eq!((world.flush(a), world.store.promised), (Status::Ok, 0));
 }
+
+/// Discarding in one piece what lies scattered in the store: one change for the log, but as many runs of freed blocks as there are
+/// blocks. They stay bounded, and all of it is done.
+#[test]
+fn a_guest_cannot_free_more_than_is_remembered() {
+    const BLOCKS: u64 = 20_011;
+    // Blocks in the order in which they are written, so that they get data blocks in that order.
+    let descending: Vec<u64> = (0..BLOCKS).rev().collect();
+    let strided: Vec<u64> = (0..BLOCKS).map(|step| step * 7_919 % BLOCKS).collect();
+    for order in [descending, strided] {
+        let mut world = World::on(vec![0; (30_000 * BLOCK) as usize], 1);
+        let large = Base { sectors: BLOCKS * SECTORS_PER_BLOCK, ..base() };
+        let a = world.store.mount("a", &large, None, "a").unwrap();
+        let free = world.store.space().1;
+        world.disks.is_instant = true;
+        order.iter().for_each(|block| world.submit(a, 1, Kind::Write, block * 8, 8, 0, 4_096));
+        world.submit(a, 2, Kind::Flush, 0, 0, 0, 512);
+        assert!(world.done.iter().all(|(_, status)| *status == Status::Ok));
+        world.done.clear();
+        world.disks.is_instant = false;
+        // The disk makes nothing durable meanwhile.
+        world.submit(a, 2, Kind::Flush, 0, 0, 0, 512);
+        world.submit(a, 3, Kind::Discard, 0, BLOCKS * 8, 0, 512);
+        let mut most = world.store.freed.len();
+        while world.disks.under_way() > 0 {
+            world.end_one(0);
+            most = most.max(world.store.freed.len());
+        }
+        assert!(most <= 6_144, "{most} runs waited");
+        world.done.sort_unstable_by_key(|(tag, _)| *tag);
+        assert_eq!(world.done, [(2, Status::Ok), (3, Status::Ok)]);
+        assert_eq!(world.read(a, 8_003, 2), [0, 0]);
+        assert_eq!((world.flush(a), world.store.freed_runs, world.store.space().1), (Status::Ok, 0, free));
+    }
+}

@@ -294,17 +294,19 @@ impl World {
     pub fn go_on(&mut self) {
         let guest = Guest(self.disks.ram.clone());
         self.store.pump(&mut self.disks);
-        while let Some(ready) = self.store.next_ready() {
-            if let Outcome::Done(status) = self.store.resume(ready, &guest, &mut self.disks) {
-                assert!(!ready.is_cancelled);
-                self.done.push((ready.tag, status));
+        while self.store.has_ready() || self.store.has_garbage() {
+            while let Some(ready) = self.store.next_ready() {
+                if let Outcome::Done(status) = self.store.resume(ready, &guest, &mut self.disks) {
+                    assert!(!ready.is_cancelled);
+                    self.done.push((ready.tag, status));
+                }
+                self.store.pump(&mut self.disks);
             }
-            self.store.pump(&mut self.disks);
+            while self.store.clean_up() {}
         }
         while let Some(answer) = self.store.next_answer() {
             self.answers.push(answer);
         }
-        while self.store.clean_up() {}
     }
 
     pub fn end_one(&mut self, wish: usize) {

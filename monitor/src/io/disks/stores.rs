@@ -415,12 +415,12 @@ impl StoreUnit {
         let _ = (0..PARTS_AT_ONCE).any(|_| !self.pump_one());
         self.is_pumping.store(false, Ordering::SeqCst);
         self.tell_trouble();
-        let (has_ready, has_answer) = {
+        let is_due = {
             let store = self.store.lock();
-            (store.has_ready(), store.has_answer())
+            store.has_ready() || store.has_answer() || store.has_garbage()
         };
         // What others have left meanwhile, or is too much for one call, is the control hart's.
-        if has_ready || has_answer || units().iter().any(|unit| unit.shared.lock().has_ready()) {
+        if is_due || units().iter().any(|unit| unit.shared.lock().has_ready()) {
             crate::machine::agenda::wake_control();
         }
     }

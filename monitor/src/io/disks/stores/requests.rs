@@ -65,6 +65,7 @@ impl StoreUnit {
 pub fn answers() -> Vec<(u64, Result<(), ControlError>)> {
     let mut answers = Vec::new();
     for unit in all() {
+        // Ends: only this hart asks for what is answered here.
         while let Some(answer) = { unit.store.lock().next_answer() } {
             let mut asked = unit.asked.lock();
             let Some(at) = asked.iter().position(|asked| asked.token == answer.token) else { continue };
