@@ -4,16 +4,24 @@ use alloc::boxed::Box;
 use alloc::vec::Vec;
 
 use addr::GuestPhysAddr;
-use storage::{GuestCopy, Kind, Outcome, Request, SECTOR, SECTORS_PER_BLOCK, Status};
+use storage::{BLOCK, GuestCopy, Kind, Outcome, Request, SECTOR, SECTORS_PER_BLOCK, Status};
 
 use crate::commit::Waiter;
 use crate::contract::{Backend, Target};
 use crate::layers::{Entry, Mask, Source};
 use crate::store::{Op, OpOwner, Store, VolumeId, op_key, op_number};
 
-/// Parts that one call does at most. A longer request comes back for more, and a write takes effect in steps of so many: what
-/// is remembered of it stays small, however long it is.
-const PARTS_PER_CALL: u32 = 64;
+/// What one call does at most, counted in blocks that are copied: these take well below a millisecond on any machine that we
+/// know. A longer request comes back for more.
+const WORK_PER_CALL: u64 = 64;
+/// Looks into layers that count as one block.
+const LOOKS_PER_BLOCK: u64 = 32;
+/// Changes of the index that count as one block.
+pub const CHANGES_PER_BLOCK: u64 = 8;
+/// What a look for the next block that a layer has counts as: it may go through the topmost table of the index.
+pub const WORK_PER_SKIP: u64 = 8;
+/// A write takes effect in steps of so many blocks: what is remembered of it stays small, however long it is.
+const MAX_UNSETTLED: u64 = 256;
 
 /// A request under way.
 #[derive(Debug)]
@@ -32,8 +40,10 @@ pub struct Job {
     pub failure: Option<Status>,
     /// What is true when the parts so far have ended well.
     pub effects: Vec<Effect>,
-    /// Parts of a write since its effects were applied.
-    unsettled: u32,
+    /// Blocks of a write since its effects were applied.
+    unsettled: u64,
+    /// What the present call may still do, counted in blocks that are copied.
+    work: u64,
     /// The layer that it writes to.
     pub layer: Option<u32>,
     /// Nobody waits for its end any more, and guest memory is not touched for it.
@@ -118,6 +128,7 @@ impl Store {
             failure: None,
             effects: Vec::new(),
             unsettled: 0,
+            work: 0,
             layer: None,
             is_cancelled: false,
             is_ready: false,
@@ -267,7 +278,8 @@ impl Store {
         if job.outstanding > 0 {
             return Err(Stop::Outstanding);
         }
-        job.unsettled = 0;
+        let settled = core::mem::take(&mut job.unsettled);
+        job.spend(settled.div_ceil(CHANGES_PER_BLOCK));
         self.held.retain(|held| held.job != id);
         self.promised -= job.effects.len();
         job.effects.drain(..).for_each(|effect| self.apply(layer, effect));
@@ -333,12 +345,14 @@ impl Store {
                 }
             }
         }
-        if job.unsettled >= PARTS_PER_CALL
+        job.work = WORK_PER_CALL;
+        if job.unsettled >= MAX_UNSETTLED
             && let Err(stop) = self.settle(id, job)
         {
             return stop;
         }
-        for _ in 0..PARTS_PER_CALL {
+        // Ends: each part spends something.
+        while job.work > 0 {
             if job.left == 0 || job.failure.is_some() {
                 return Stop::End(job.failure.unwrap_or(Status::Ok));
             }
@@ -396,7 +410,6 @@ impl Store {
         backend: &mut dyn Backend,
     ) -> Result<u64, Stop> {
         self.await_log(id, job)?;
-        job.unsettled += 1;
         let effects = job.effects.len();
         let part = match job.kind {
             Kind::Write => self.write_part(id, job, guest, backend),
@@ -414,7 +427,11 @@ impl Store {
         backend: &mut dyn Backend,
     ) -> Result<u64, Stop> {
         let mounted = self.mounts.get(job.volume.0).ok_or(Stop::End(Status::IoError))?;
-        let (source, count) = self.layers.find_run(mounted.top, job.sector, job.left);
+        let all_looks = job.work * LOOKS_PER_BLOCK;
+        let mut looks = all_looks;
+        let most = job.left.min(job.work * SECTORS_PER_BLOCK);
+        let (source, count) = self.layers.find_run(mounted.top, job.sector, most, &mut looks);
+        job.spend(count.div_ceil(SECTORS_PER_BLOCK).max((all_looks - looks).div_ceil(LOOKS_PER_BLOCK)));
         let data = job.window(count * SECTOR);
         let (to, sector) = match source {
             Source::Base => (Target::Base(job.volume), job.sector),
@@ -463,6 +480,22 @@ impl Job {
         self.kind
     }
 
+    /// Blocks that the present call may still copy.
+    pub const fn work(&self) -> u64 {
+        self.work
+    }
+
+    /// The present call has done what takes as long as copying `blocks`; anything takes as long as one.
+    pub fn spend(&mut self, blocks: u64) {
+        self.work = self.work.saturating_sub(blocks.max(1));
+    }
+
+    /// A part of a write concerns `blocks`.
+    pub fn spend_writing(&mut self, blocks: u64) {
+        self.unsettled += blocks;
+        self.spend(blocks);
+    }
+
     /// The next `len` bytes of its data.
     pub fn window(&self, len: u64) -> Vec<(GuestPhysAddr, u32)> {
         let (mut skip, mut left) = (self.skip, len);
@@ -489,11 +522,12 @@ impl Job {
 }
 
 fn write_zeroes(guest: &dyn GuestCopy, at: GuestPhysAddr, len: u32) -> bool {
-    const ZEROES: [u8; SECTOR as usize] = [0; SECTOR as usize];
+    static ZEROES: [u8; BLOCK as usize] = [0; BLOCK as usize];
     let mut done = 0;
     while done < len {
-        let part = (len - done).min(ZEROES.len() as u32);
         let Some(to) = at.checked_add(done.into()) else { return false };
+        // Page by page, each of which is looked for once. At most a page.
+        let part = (len - done).min((BLOCK - to.page_offset()) as u32);
         if guest.write(to, &ZEROES[..part as usize]).is_err() {
             return false;
         }

@@ -210,11 +210,12 @@ impl Layers {
     }
 
     /// Where sectors from `sector` on are, seen through layer `top`: the place of the first, and how many lie in a row
-    /// there, at least 1 and at most `most`.
-    pub fn find_run(&self, top: u32, sector: u64, most: u64) -> (Source, u64) {
-        let (source, mut count) = self.in_block(top, sector);
-        while count < most {
-            let (next, more) = self.in_block(top, sector + count);
+    /// there, at least 1 and at most `most`. Each look into a layer takes one of `looks`; when there are none left, the run ends
+    /// with what was found.
+    pub fn find_run(&self, top: u32, sector: u64, most: u64, looks: &mut u64) -> (Source, u64) {
+        let (source, mut count) = self.in_block(top, sector, looks);
+        while count < most && *looks > 0 {
+            let (next, more) = self.in_block(top, sector + count, looks);
             let is_next = match source {
                 Source::Store(at) => next == Source::Store(at + count),
                 Source::Base | Source::Zero => next == source,
@@ -228,12 +229,13 @@ impl Layers {
     }
 
     /// The same inside one block.
-    fn in_block(&self, top: u32, sector: u64) -> (Source, u64) {
+    fn in_block(&self, top: u32, sector: u64, looks: &mut u64) -> (Source, u64) {
         let (block, offset) = (sector / SECTORS_PER_BLOCK, sector % SECTORS_PER_BLOCK);
         // Sectors from `offset` on that no layer so far has.
         let mut open = ALL << offset;
         let mut layer = self.table.get(top);
         while let Some(this) = layer {
+            *looks = looks.saturating_sub(1);
             if let Some(entry) = this.index.get(block) {
                 let own = entry.mask() & open;
                 if own >> offset & 1 != 0 {
@@ -283,7 +285,7 @@ mod tests {
         let runs = |top| {
             let (mut at, mut found) = (0, alloc::vec::Vec::new());
             while at < 48 {
-                let run = layers.find_run(top, at, 48 - at);
+                let run = layers.find_run(top, at, 48 - at, &mut { u64::MAX });
                 at += run.1;
                 found.push(run);
             }
@@ -302,7 +304,13 @@ mod tests {
             (Base, 8),
         ];
         assert_eq!(runs(2), new);
-        assert_eq!(layers.find_run(2, 9, 3), (Store(801), 3));
+        assert_eq!(layers.find_run(2, 9, 3, &mut { u64::MAX }), (Store(801), 3));
+        // What looks are left for is found.
+        let found = |mut looks| (layers.find_run(1, 24, 800, &mut looks), looks);
+        assert_eq!(
+            (found(0), found(1), found(2), found(3)),
+            (((Base, 8), 0), ((Base, 8), 0), ((Base, 8), 0), ((Base, 8), 1))
+        );
     }
 
     #[test]

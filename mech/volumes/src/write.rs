@@ -3,14 +3,9 @@
 use storage::{GuestCopy, Kind, Request, SECTOR, SECTORS_PER_BLOCK, Segments, Status};
 
 use crate::contract::{Backend, Target};
-use crate::job::{Effect, Job, Stop, sectors_of};
+use crate::job::{CHANGES_PER_BLOCK, Effect, Job, Stop, WORK_PER_SKIP, sectors_of};
 use crate::layers::{ALL, Entry, Mask, mask};
 use crate::store::{Held, Store};
-
-/// Blocks that one part writes at most: 1 MiB.
-const MAX_RUN: u64 = 256;
-/// Blocks that one part makes zero at most.
-const MAX_ZEROED: u64 = 1_024;
 
 struct NoData;
 
@@ -35,6 +30,7 @@ impl Store {
             Some(target) => (target, self.in_place(layer, job, target)),
             None => self.allocate(id, layer, job, guest, backend)?,
         };
+        job.spend_writing((job.sector % SECTORS_PER_BLOCK + count).div_ceil(SECTORS_PER_BLOCK));
         let data = job.window(count * SECTOR);
         let sector = target * SECTORS_PER_BLOCK + job.sector % SECTORS_PER_BLOCK;
         let request = Request { kind: Kind::Write, sector, sectors: count, segments: &data };
@@ -56,7 +52,7 @@ impl Store {
     fn in_place(&mut self, layer: u32, job: &mut Job, target: u64) -> u64 {
         let first = job.sector / SECTORS_PER_BLOCK;
         let is_next = |step: &u64| self.own_target(layer, first + step) == Some(target + step);
-        let most = (job.sector % SECTORS_PER_BLOCK + job.left).div_ceil(SECTORS_PER_BLOCK).min(MAX_RUN);
+        let most = (job.sector % SECTORS_PER_BLOCK + job.left).div_ceil(SECTORS_PER_BLOCK).min(job.work());
         let blocks = 1 + (1..most).take_while(is_next).count() as u64;
         let count = sectors_of(job.sector, job.left, blocks);
         for (block, wanted, step) in parts(job.sector, count) {
@@ -82,7 +78,7 @@ impl Store {
         if free == 0 {
             return Err(Stop::Blocked);
         }
-        let most = (job.sector % SECTORS_PER_BLOCK + job.left).div_ceil(SECTORS_PER_BLOCK).min(MAX_RUN).min(free);
+        let most = (job.sector % SECTORS_PER_BLOCK + job.left).div_ceil(SECTORS_PER_BLOCK).min(job.work()).min(free);
         let is_free = |step: &u64| self.own_target(layer, first + step).is_none();
         let wanted = 1 + (1..most).take_while(is_free).count() as u64;
         let (target, blocks, growth) = self.take(layer, first, wanted)?;
@@ -168,6 +164,7 @@ impl Store {
         if job.kind() == Kind::Discard
             && let Some(skipped) = self.skip_unwritten(layer, job)
         {
+            job.spend(WORK_PER_SKIP);
             return Ok(skipped);
         }
         if self.unheld(layer, block) == 0 {
@@ -176,6 +173,7 @@ impl Store {
         if offset == 0 && job.left >= SECTORS_PER_BLOCK {
             return self.zero_blocks(layer, job);
         }
+        job.spend_writing(1);
         let count = sectors_of(job.sector, job.left, 1);
         let wanted = mask(offset, count);
         match self.entry(layer, block) {
@@ -203,9 +201,9 @@ impl Store {
         }
     }
 
-    fn zero_blocks(&mut self, layer: u32, job: &Job) -> Result<u64, Stop> {
+    fn zero_blocks(&mut self, layer: u32, job: &mut Job) -> Result<u64, Stop> {
         let first = job.sector / SECTORS_PER_BLOCK;
-        let most = (job.left / SECTORS_PER_BLOCK).min(MAX_ZEROED).min(self.unheld(layer, first));
+        let most = (job.left / SECTORS_PER_BLOCK).min(job.work() * CHANGES_PER_BLOCK).min(self.unheld(layer, first));
         let mut done = 0;
         // At least the first, of which the caller knows that nobody writes it and that the log is not behind.
         while done < most && (done == 0 || !self.is_behind()) {
@@ -215,6 +213,7 @@ impl Store {
             }
             done += 1;
         }
+        job.spend(done.div_ceil(CHANGES_PER_BLOCK));
         Ok(done * SECTORS_PER_BLOCK)
     }
 

@@ -1,11 +1,13 @@
 //! Stores that nobody here wrote: logs with the right checksums that say anything, and guests that scatter what they write.
 
+use core::cell::Cell;
 use std::string::{String, ToString};
 use std::vec;
 use std::vec::Vec;
 
+use addr::{GuestPhysAddr, MachineAddr, Mfn};
 use proptest::prelude::*;
-use storage::{BLOCK, Kind, SECTORS_PER_BLOCK, Status};
+use storage::{BLOCK, BadGuestMemory, GuestCopy, Kind, Outcome, Request, SECTORS_PER_BLOCK, Status};
 
 use super::world::*;
 use crate::layout::{Geometry, Superblock};
@@ -312,4 +314,102 @@ fn a_guest_cannot_free_more_than_is_remembered() {
         assert_eq!(world.read(a, 8_003, 2), [0, 0]);
         assert_eq!((world.flush(a), world.store.freed_runs, world.store.space().1), (Status::Ok, 0, free));
     }
+}
+
+/// A guest whose memory is all there, and that counts what is written to it.
+#[derive(Default)]
+struct Counting {
+    writes: Cell<u64>,
+    bytes: Cell<u64>,
+}
+
+impl GuestCopy for Counting {
+    fn copy_from_machine(&self, _: GuestPhysAddr, _: MachineAddr, _: u64) -> Result<(), BadGuestMemory> {
+        unreachable!("the fake disks copy themselves")
+    }
+
+    fn copy_to_machine(&self, _: MachineAddr, _: GuestPhysAddr, _: u64) -> Result<(), BadGuestMemory> {
+        unreachable!("the fake disks copy themselves")
+    }
+
+    fn write(&self, _: GuestPhysAddr, data: &[u8]) -> Result<(), BadGuestMemory> {
+        self.writes.set(self.writes.get() + 1);
+        self.bytes.set(self.bytes.get() + data.len() as u64);
+        Ok(())
+    }
+
+    fn map(&self, _: GuestPhysAddr, _: Mfn) -> bool {
+        false
+    }
+}
+
+/// However long a request is, one call does little of it: less where each block has to be looked for in many layers.
+#[test]
+fn a_long_request_is_done_in_small_steps() {
+    const BLOCKS: u64 = 4_096;
+    let mut world = World::on(vec![0; (30_000 * BLOCK) as usize], 1);
+    let large = Base { sectors: BLOCKS * SECTORS_PER_BLOCK, ..base() };
+    let a = world.store.mount("a", &large, None, "a").unwrap();
+    assert_eq!(world.run(a, Kind::WriteZeroes, 0, large.sectors), Status::Ok);
+    for (snapshots, most_blocks) in [(0, 64), (MAX_LAYERS as u64 - 1, 9)] {
+        (0..snapshots).for_each(|number| world.store.snapshot("a", &std::format!("s{number}"), number).unwrap());
+        world.drain();
+        let guest = Counting::default();
+        let segments = [(GuestPhysAddr::new(0), (BLOCKS * BLOCK) as u32)];
+        let request = Request { kind: Kind::Read, sector: 0, sectors: large.sectors, segments: &segments };
+        let mut outcome = world.store.submit(a, 1, &request, &guest, &mut world.disks);
+        let mut done = 0;
+        loop {
+            let blocks = guest.bytes.take() / BLOCK;
+            assert!((1..=most_blocks).contains(&blocks), "{blocks} blocks in one call, {snapshots} snapshots");
+            assert_eq!(guest.writes.take(), blocks, "page by page");
+            done += blocks;
+            if outcome != Outcome::Pending {
+                break;
+            }
+            let ready = world.store.next_ready().expect("it goes on by itself");
+            outcome = world.store.resume(ready, &guest, &mut world.disks);
+        }
+        assert_eq!((outcome, done), (Outcome::Done(Status::Ok), BLOCKS));
+    }
+}
+
+/// The same for what changes the index: one call makes few changes, one settling few entries.
+#[test]
+fn a_long_change_is_made_in_small_steps() {
+    const BLOCKS: u64 = 20_000;
+    let mut world = World::on(vec![0; (30_000 * BLOCK) as usize], 1);
+    let large = Base { sectors: BLOCKS * SECTORS_PER_BLOCK, ..base() };
+    let a = world.store.mount("a", &large, None, "a").unwrap();
+    world.disks.ram.borrow_mut().resize((BLOCKS * BLOCK) as usize, 5);
+    world.disks.is_instant = true;
+    let guest = Counting::default();
+    let segments = [(GuestPhysAddr::new(0), (BLOCKS * BLOCK) as u32)];
+    for kind in [Kind::WriteZeroes, Kind::Write, Kind::Discard] {
+        let request = Request { kind, sector: 0, sectors: large.sectors, segments: &segments };
+        let used = |world: &World| (world.store.layers.entries(), world.store.space().1, named(&world.store));
+        let mut before = used(&world);
+        let mut outcome = world.store.submit(a, 1, &request, &guest, &mut world.disks);
+        loop {
+            let now = used(&world);
+            let changes = [(before.0, now.0), (before.1, now.1)].map(|(one, other)| one.abs_diff(other));
+            assert!(changes.iter().all(|change| *change <= 1_024), "{kind:?}: {changes:?} in one call");
+            assert!(now.2 <= before.2 + 1_024, "{kind:?}: {} then {} blocks for the log in one call", before.2, now.2);
+            if outcome != Outcome::Pending {
+                break;
+            }
+            world.store.pump(&mut world.disks);
+            while world.store.clean_up() {}
+            before = used(&world);
+            let ready = world.store.next_ready().expect("it goes on by itself");
+            outcome = world.store.resume(ready, &guest, &mut world.disks);
+        }
+        assert_eq!(outcome, Outcome::Done(Status::Ok));
+        assert_eq!(world.flush(a), Status::Ok);
+    }
+}
+
+/// Blocks of which changes for the log say something.
+fn named(store: &Store) -> u64 {
+    store.pending.iter().map(Record::named).sum()
 }
