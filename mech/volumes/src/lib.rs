@@ -31,8 +31,8 @@
 //! [`MAX_LAYERS`] volumes and snapshots. A snapshot can be removed only when nothing continues it. Eight bytes of memory for
 //! each modified block where they lie together, half a kilobyte where each is alone in its 256 KiB and 2.5 where it is alone in
 //! its 64 MiB, within the bound given to [`Store::open`]: beyond it the store is full for writes that need more. Changes
-//! that the log does not have yet are bounded too: writes wait for it. No bound on the time in which the bitmap of a large
-//! store is searched but its size / 256 KiB.
+//! that the log does not have yet are bounded too: writes wait for it. A search for free blocks looks at one number
+//! for each 128 MiB of the store, and into the bitmap of at most two of these.
 //!
 //! # Locking
 //! None inside. Guest memory is touched only in [`Store::submit`] and [`Store::resume`].

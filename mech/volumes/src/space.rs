@@ -5,11 +5,15 @@ use alloc::vec::Vec;
 
 /// Words of a piece of the bitmap: a page, so that no store needs much memory in one piece.
 const PIECE_WORDS: usize = 512;
+/// Blocks of a piece.
+const PIECE_BLOCKS: u64 = 64 * PIECE_WORDS as u64;
 
 /// A bitmap of the blocks `[first, first + total)`; a set bit is a block in use.
 #[derive(Debug)]
 pub struct Space {
     pieces: Vec<Box<[u64; PIECE_WORDS]>>,
+    /// Free blocks of each piece: a search looks only into those that have some.
+    free_in: Vec<u64>,
     first: u64,
     total: u64,
     free: u64,
@@ -19,14 +23,15 @@ pub struct Space {
 
 impl Space {
     pub fn new(first: u64, total: u64) -> Self {
-        let pieces = total.div_ceil(64 * PIECE_WORDS as u64);
-        let pieces = (0..pieces).map(|_| Box::new([0; PIECE_WORDS])).collect();
-        Self { pieces, first, total, free: total, hand: 0 }
+        let count = total.div_ceil(PIECE_BLOCKS);
+        let pieces = (0..count).map(|_| Box::new([0; PIECE_WORDS])).collect();
+        let free_in = (0..count).map(|piece| PIECE_BLOCKS.min(total - piece * PIECE_BLOCKS)).collect();
+        Self { pieces, free_in, first, total, free: total, hand: 0 }
     }
 
     /// Bytes of memory for a bitmap of `total` blocks.
     pub const fn heap_bytes(total: u64) -> u64 {
-        total.div_ceil(64 * PIECE_WORDS as u64) * (PIECE_WORDS as u64 + 3) * 8
+        total.div_ceil(PIECE_BLOCKS) * (PIECE_WORDS as u64 + 4) * 8
     }
 
     /// The word with the bit of block `at`, which is below `total`.
@@ -40,9 +45,22 @@ impl Space {
         self.pieces[piece][word]
     }
 
-    fn bits_mut(&mut self, at: u64) -> &mut u64 {
-        let (piece, word) = Self::word(at);
-        &mut self.pieces[piece][word]
+    /// The words that have blocks of `[start, end)`: the first such block of each, and their bits.
+    fn words(start: u64, end: u64) -> impl Iterator<Item = (u64, u64)> {
+        (start / 64..end.div_ceil(64)).map(move |word| {
+            let (from, to) = (start.max(word * 64), end.min(word * 64 + 64));
+            (from, (u64::MAX >> (64 - (to - from))) << (from % 64))
+        })
+    }
+
+    /// Free blocks come to be in use.
+    fn set(&mut self, start: u64, end: u64) {
+        for (at, bits) in Self::words(start, end) {
+            let (piece, word) = Self::word(at);
+            self.pieces[piece][word] |= bits;
+            self.free_in[piece] -= u64::from(bits.count_ones());
+        }
+        self.free -= end - start;
     }
 
     pub const fn total(&self) -> u64 {
@@ -61,8 +79,7 @@ impl Space {
         let start = self.find_free(self.hand, self.total).or_else(|| self.find_free(0, self.hand))?;
         let end = (start..self.total.min(start + most)).find(|at| self.is_used(*at));
         let end = end.unwrap_or(self.total.min(start + most));
-        (start..end).for_each(|at| *self.bits_mut(at) |= 1 << (at % 64));
-        self.free -= end - start;
+        self.set(start, end);
         self.hand = if end == self.total { 0 } else { end };
         Some((self.first + start, end - start))
     }
@@ -73,18 +90,21 @@ impl Space {
         if self.is_used(at) {
             return false;
         }
-        *self.bits_mut(at) |= 1 << (at % 64);
-        self.free -= 1;
+        self.set(at, at + 1);
         true
     }
 
     /// Gives blocks back that were taken.
     pub fn release(&mut self, first: u64, count: u64) {
-        for at in first - self.first..first - self.first + count {
-            debug_assert!(self.is_used(at), "released once");
-            *self.bits_mut(at) &= !(1 << (at % 64));
-            self.free += 1;
+        let start = first - self.first;
+        for (at, bits) in Self::words(start, start + count) {
+            let (piece, word) = Self::word(at);
+            let word = &mut self.pieces[piece][word];
+            debug_assert_eq!(*word & bits, bits, "released once");
+            *word &= !bits;
+            self.free_in[piece] += u64::from(bits.count_ones());
         }
+        self.free += count;
     }
 
     fn is_used(&self, at: u64) -> bool {
@@ -94,6 +114,11 @@ impl Space {
     fn find_free(&self, from: u64, to: u64) -> Option<u64> {
         let mut at = from;
         while at < to {
+            let piece = at / PIECE_BLOCKS;
+            if self.free_in[piece as usize] == 0 {
+                at = (piece + 1) * PIECE_BLOCKS;
+                continue;
+            }
             let word = self.bits(at) | ((1 << (at % 64)) - 1);
             if word == u64::MAX {
                 at = (at / 64 + 1) * 64;
@@ -108,6 +133,8 @@ impl Space {
 
 #[cfg(test)]
 mod tests {
+    use proptest::prelude::*;
+
     use super::*;
 
     #[test]
@@ -134,12 +161,44 @@ mod tests {
 
     #[test]
     fn a_bitmap_of_several_pieces_is_searched_through() {
-        const PIECE: u64 = 64 * PIECE_WORDS as u64;
+        const PIECE: u64 = PIECE_BLOCKS;
         let mut space = Space::new(7, 2 * PIECE + 5);
-        assert_eq!(Space::heap_bytes(2 * PIECE + 5), 3 * (4_096 + 24));
+        assert_eq!(Space::heap_bytes(2 * PIECE + 5), 3 * (4_096 + 32));
         assert_eq!(space.take(u64::MAX / 2), Some((7, 2 * PIECE + 5)));
         space.release(7 + PIECE - 1, 3);
         assert_eq!(space.take(9), Some((7 + PIECE - 1, 3)));
         assert_eq!((space.take(1), space.free()), (None, 0));
+        assert_eq!(space.free_in, [0; 3]);
+    }
+
+    proptest! {
+        /// Against a set of numbers: whatever is taken was free and lies in a row, as long as something is free.
+        #[test]
+        fn random_use_agrees_with_a_set(steps in prop::collection::vec((any::<bool>(), 1..9_000_u64, any::<u64>()), 1..60)) {
+            const TOTAL: u64 = PIECE_BLOCKS + 777;
+            let mut space = Space::new(5, TOTAL);
+            let mut taken: Vec<(u64, u64)> = Vec::new();
+            for (takes, count, wish) in steps {
+                let free = TOTAL - taken.iter().map(|(_, count)| count).sum::<u64>();
+                prop_assert_eq!((space.free(), space.free_in.iter().sum::<u64>()), (free, free));
+                if takes {
+                    let Some((first, found)) = space.take(count) else {
+                        prop_assert_eq!(free, 0);
+                        continue;
+                    };
+                    prop_assert!(first >= 5 && first + found <= 5 + TOTAL && (1..=count).contains(&found));
+                    let is_apart = |(at, len): &(u64, u64)| at + len <= first || first + found <= *at;
+                    prop_assert!(taken.iter().all(is_apart));
+                    taken.push((first, found));
+                } else if !taken.is_empty() {
+                    let (first, all) = taken.swap_remove((wish % taken.len() as u64) as usize);
+                    let part = count.min(all);
+                    space.release(first, part);
+                    if part < all {
+                        taken.push((first + part, all - part));
+                    }
+                }
+            }
+        }
     }
 }

@@ -372,13 +372,19 @@ impl Store {
     }
 
     fn clean_up_some(&mut self) {
+        /// Blocks: some 64 words of the bitmap.
+        const RELEASED_AT_ONCE: u64 = 4_096;
         let Some(freed) = self.dying.last_mut() else { return };
         match freed.last_mut() {
             None => drop(self.dying.pop()),
             Some(Freed::Run(first, count)) => {
-                self.space.release(*first, *count);
-                freed.pop();
-                self.freed_runs -= 1;
+                let some = (*count).min(RELEASED_AT_ONCE);
+                self.space.release(*first, some);
+                (*first, *count) = (*first + some, *count - some);
+                if *count == 0 {
+                    freed.pop();
+                    self.freed_runs -= 1;
+                }
             }
             Some(Freed::Layer(layer)) => match layer.0.next_range(0) {
                 Some(block) => {

@@ -12,6 +12,7 @@ use storage::{BLOCK, BadGuestMemory, GuestCopy, Kind, Outcome, Request, SECTORS_
 use super::world::*;
 use crate::layout::{Geometry, Superblock};
 use crate::record::{Packer, Record, Stamp};
+use crate::store::Freed;
 use crate::*;
 
 const INDEX_LIMIT: u64 = 256 << 10;
@@ -412,4 +413,27 @@ fn a_long_change_is_made_in_small_steps() {
 /// Blocks of which changes for the log say something.
 fn named(store: &Store) -> u64 {
     store.pending.iter().map(Record::named).sum()
+}
+
+/// A run of freed blocks may be as long as a disk. It becomes free in steps.
+#[test]
+fn a_long_run_becomes_free_in_small_steps() {
+    const BLOCKS: u64 = 1 << 20;
+    let mut store = Store::open(BLOCKS, 1, u64::MAX, &mut |_, buf| {
+        buf.fill(0);
+        true
+    })
+    .unwrap();
+    let (first, count) = store.space.take(u64::MAX / 2).expect("all is free");
+    store.dying.push(vec![Freed::Run(first, count)]);
+    store.freed_runs = 1;
+    loop {
+        let before = store.space().1;
+        let has_more = store.clean_up();
+        assert!(store.space().1 - before <= 1 << 16, "{} blocks in one call", store.space().1 - before);
+        if !has_more {
+            break;
+        }
+    }
+    assert_eq!((store.space().1, store.freed_runs), (count, 0));
 }
