@@ -40,6 +40,8 @@ pub struct Job {
     pub failure: Option<Status>,
     /// What is true when the parts so far have ended well.
     pub effects: Vec<Effect>,
+    /// Where the runs of blocks begin that it holds, see [`HeldBlocks`](crate::held::HeldBlocks).
+    pub held: Vec<u64>,
     /// Blocks of a write since its effects were applied.
     unsettled: u64,
     /// What the present call may still do, counted in blocks that are copied.
@@ -127,6 +129,7 @@ impl Store {
             outstanding: 0,
             failure: None,
             effects: Vec::new(),
+            held: Vec::new(),
             unsettled: 0,
             work: 0,
             layer: None,
@@ -238,7 +241,7 @@ impl Store {
 
     fn put_away(&mut self, id: u64, job: Box<Job>, stop: Stop) -> Outcome {
         if let Stop::End(status) = stop {
-            self.finish(id, &job, status);
+            self.finish(&job, status);
             return Outcome::Done(status);
         }
         let is_ended = job.outstanding == 0 && stop == Stop::Outstanding && !job.is_flushing;
@@ -252,9 +255,9 @@ impl Store {
         Outcome::Pending
     }
 
-    fn finish(&mut self, id: u64, job: &Job, status: Status) {
+    fn finish(&mut self, job: &Job, status: Status) {
         if let Some(layer) = job.layer {
-            self.held.retain(|held| held.job != id);
+            job.held.iter().for_each(|first| self.held.remove(layer, *first));
             self.promised -= job.effects.len();
             for effect in &job.effects {
                 match status {
@@ -273,14 +276,14 @@ impl Store {
     }
 
     /// What a long write has written so far takes effect, as soon as no part of it is under way.
-    fn settle(&mut self, id: u64, job: &mut Job) -> Result<(), Stop> {
+    fn settle(&mut self, job: &mut Job) -> Result<(), Stop> {
         let Some(layer) = job.layer.filter(|_| job.unsettled > 0) else { return Ok(()) };
         if job.outstanding > 0 {
             return Err(Stop::Outstanding);
         }
         let settled = core::mem::take(&mut job.unsettled);
         job.spend(settled.div_ceil(CHANGES_PER_BLOCK));
-        self.held.retain(|held| held.job != id);
+        job.held.drain(..).for_each(|first| self.held.remove(layer, first));
         self.promised -= job.effects.len();
         job.effects.drain(..).for_each(|effect| self.apply(layer, effect));
         self.unblock();
@@ -288,14 +291,14 @@ impl Store {
     }
 
     /// A part of a write waits while the log has too much to write. It keeps nothing meanwhile that others wait for.
-    fn await_log(&mut self, id: u64, job: &mut Job) -> Result<(), Stop> {
+    fn await_log(&mut self, job: &mut Job) -> Result<(), Stop> {
         if self.is_broken {
             return Err(Stop::End(Status::IoError));
         }
         if !self.is_behind() {
             return Ok(());
         }
-        self.settle(id, job)?;
+        self.settle(job)?;
         // It refers to nothing now, so what it has freed itself need not wait for it.
         self.reap();
         if self.is_behind() { Err(Stop::Blocked) } else { Ok(()) }
@@ -347,7 +350,7 @@ impl Store {
         }
         job.work = WORK_PER_CALL;
         if job.unsettled >= MAX_UNSETTLED
-            && let Err(stop) = self.settle(id, job)
+            && let Err(stop) = self.settle(job)
         {
             return stop;
         }
@@ -409,7 +412,7 @@ impl Store {
         guest: &dyn GuestCopy,
         backend: &mut dyn Backend,
     ) -> Result<u64, Stop> {
-        self.await_log(id, job)?;
+        self.await_log(job)?;
         let effects = job.effects.len();
         let part = match job.kind {
             Kind::Write => self.write_part(id, job, guest, backend),

@@ -51,6 +51,7 @@ extern crate std;
 mod commit;
 mod contract;
 mod error;
+mod held;
 mod job;
 mod layers;
 mod layout;

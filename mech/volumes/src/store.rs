@@ -11,6 +11,7 @@ use storage::{BlockIndex, Status};
 
 use crate::commit::{Commit, LogEnd, Waiter};
 use crate::error::VolumeError;
+use crate::held::HeldBlocks;
 use crate::job::Job;
 use crate::layers::{Counted, Entry, Layer, Layers};
 use crate::layout::Geometry;
@@ -53,7 +54,7 @@ pub struct Store {
     /// Writes that wait for another one, or for a snapshot.
     pub(crate) blocked: Vec<u64>,
     /// Blocks whose first write is under way.
-    pub(crate) held: Vec<Held>,
+    pub(crate) held: HeldBlocks,
     /// Changes that the log does not have yet.
     pub(crate) pending: Vec<Record>,
     /// Effects of writes under way: each may become a change.
@@ -98,17 +99,6 @@ pub(crate) struct Op {
 pub(crate) enum OpOwner {
     Job(u64),
     Commit,
-}
-
-/// Blocks of a layer that have been given data blocks, which a job is writing.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Held {
-    pub job: u64,
-    pub layer: u32,
-    pub first: u64,
-    pub count: u64,
-    /// By how much the layer's index grows at most when they have been written.
-    pub growth: u64,
 }
 
 /// Data blocks that nothing refers to.
@@ -172,7 +162,7 @@ impl Store {
             ops: SlotMap::with_key(),
             ready: VecDeque::new(),
             blocked: Vec::new(),
-            held: Vec::new(),
+            held: HeldBlocks::default(),
             pending: Vec::new(),
             promised: 0,
             freed: Vec::new(),

@@ -5,7 +5,7 @@ use storage::{GuestCopy, Kind, Request, SECTOR, SECTORS_PER_BLOCK, Segments, Sta
 use crate::contract::{Backend, Target};
 use crate::job::{CHANGES_PER_BLOCK, Effect, Job, Stop, WORK_PER_SKIP, sectors_of};
 use crate::layers::{ALL, Entry, Mask, mask};
-use crate::store::{Held, Store};
+use crate::store::Store;
 
 struct NoData;
 
@@ -74,7 +74,7 @@ impl Store {
         backend: &mut dyn Backend,
     ) -> Result<(u64, u64), Stop> {
         let first = job.sector / SECTORS_PER_BLOCK;
-        let free = self.unheld(layer, first);
+        let free = self.held.free_from(layer, first);
         if free == 0 {
             return Err(Stop::Blocked);
         }
@@ -83,7 +83,8 @@ impl Store {
         let wanted = 1 + (1..most).take_while(is_free).count() as u64;
         let (target, blocks, growth) = self.take(layer, first, wanted)?;
         let count = sectors_of(job.sector, job.left, blocks);
-        self.held.push(Held { job: id, layer, first, count: blocks, growth });
+        self.held.add(layer, first, blocks, growth);
+        job.held.push(first);
         for (block, mask, step) in parts(job.sector, count) {
             job.note(Effect { block, count: 1, target: target + step, mask, is_new: true });
             let zeroes = self.entry(layer, block).map_or(0, Entry::mask) & !mask;
@@ -92,22 +93,11 @@ impl Store {
         Ok((target, count))
     }
 
-    /// How many blocks from `block` on are in nobody's first write; 0 if it is itself.
-    fn unheld(&self, layer: u32, block: u64) -> u64 {
-        let others = self.held.iter().filter(|held| held.layer == layer && held.first + held.count > block);
-        others.map(|held| held.first.saturating_sub(block)).min().unwrap_or(u64::MAX)
-    }
-
-    /// Blocks that are in somebody's first write.
-    fn held_blocks(&self) -> u64 {
-        self.held.iter().map(|held| held.count).sum()
-    }
-
     /// New data blocks for blocks from `first` on, as long as the log can name all that there is and the index has memory: the
     /// first, how many, and what the index will grow by.
     fn take(&mut self, layer: u32, first: u64, wanted: u64) -> Result<(u64, u64, u64), Stop> {
         let growth = self.check_index(layer, first, wanted)?;
-        let named = self.layers.entries() + self.held_blocks();
+        let named = self.layers.entries() + self.held.blocks();
         let taken = self.space.take(wanted.min(self.geometry.max_entries().saturating_sub(named)));
         let Some((target, blocks)) = taken else {
             self.metrics.full += 1;
@@ -120,8 +110,7 @@ impl Store {
     /// there is no room for that.
     fn check_index(&mut self, layer: u32, block: u64, count: u64) -> Result<u64, Stop> {
         let growth = self.layers.growth(layer, block, count);
-        let promised: u64 = self.held.iter().map(|held| held.growth).sum();
-        let is_full = self.layers.index_bytes() + promised + growth > self.index_limit;
+        let is_full = self.layers.index_bytes() + self.held.growth() + growth > self.index_limit;
         if growth > 0 && (is_full || self.is_index_frozen) {
             self.metrics.index_full += u64::from(is_full);
             return Err(Stop::End(Status::NoSpace));
@@ -167,7 +156,7 @@ impl Store {
             job.spend(WORK_PER_SKIP);
             return Ok(skipped);
         }
-        if self.unheld(layer, block) == 0 {
+        if self.held.free_from(layer, block) == 0 {
             return Err(Stop::Blocked);
         }
         if offset == 0 && job.left >= SECTORS_PER_BLOCK {
@@ -203,7 +192,8 @@ impl Store {
 
     fn zero_blocks(&mut self, layer: u32, job: &mut Job) -> Result<u64, Stop> {
         let first = job.sector / SECTORS_PER_BLOCK;
-        let most = (job.left / SECTORS_PER_BLOCK).min(job.work() * CHANGES_PER_BLOCK).min(self.unheld(layer, first));
+        let most =
+            (job.left / SECTORS_PER_BLOCK).min(job.work() * CHANGES_PER_BLOCK).min(self.held.free_from(layer, first));
         let mut done = 0;
         // At least the first, of which the caller knows that nobody writes it and that the log is not behind.
         while done < most && (done == 0 || !self.is_behind()) {
@@ -219,7 +209,7 @@ impl Store {
 
     fn set_zero(&mut self, layer: u32, block: u64, mask: Mask) -> Result<(), Stop> {
         let now = self.entry(layer, block);
-        if now.is_none() && self.layers.entries() + self.held_blocks() >= self.geometry.max_entries() {
+        if now.is_none() && self.layers.entries() + self.held.blocks() >= self.geometry.max_entries() {
             self.metrics.full += 1;
             return Err(Stop::End(Status::NoSpace));
         }
