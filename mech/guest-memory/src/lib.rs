@@ -164,6 +164,8 @@ struct Inner<M: Machine> {
     watched_writes: u64,
     /// The shootdown of the last page that is watched: copies are not made before it has ended.
     last_watched: TlbGeneration,
+    /// The shootdown of the last own page that was shared: others do not get such pages before it has ended.
+    last_shared: TlbGeneration,
     /// Blocks that are being zeroed for guests that touched them.
     zeroing: Vec<zeroing::Zeroing>,
     /// Pages that a hart is moving at this moment: whoever wants to write one tries again until it is there.
@@ -270,6 +272,7 @@ impl<M: Machine> GuestRam<M> {
                 last_replaced: TlbGeneration::NONE,
                 watched_writes: 0,
                 last_watched: TlbGeneration::NONE,
+                last_shared: TlbGeneration::NONE,
                 zeroing: Vec::new(),
                 held: Vec::new(),
                 moving: Vec::new(),

@@ -203,8 +203,14 @@ impl<M: Machine> GuestRam<M> {
             }
             _ => false,
         });
+        if !is_weakened {
+            // Somebody else may have shared them a moment ago, and harts may write them still.
+            return inner.last_shared;
+        }
+        let token = self.tlb.retire();
+        inner.last_shared = token.generation();
         drop(inner);
-        if is_weakened { self.begin_generation() } else { TlbGeneration::NONE }
+        self.call_out_of(token)
     }
 
     /// Holds the original's pages, which are shared. What is not any more is struck out.

@@ -50,6 +50,23 @@ fn equal_pages_become_one_until_somebody_writes() {
     world.end();
 }
 
+/// Who wants an original that somebody else has shared a moment ago waits for the same harts.
+#[test]
+fn an_original_that_was_just_shared_is_waited_for_again() {
+    let world = twins();
+    assert_eq!(world.store(1, 1, 2, 9), Did::Value(9));
+    let first = Job::merge(&world, 0, 1, &[(0, 0)]).unwrap();
+    let second = Job::merge(&world, 0, 1, &[(0, 2)]).unwrap();
+    world.leave(1);
+    let second = second.step(&world, 2).expect("hart 0 can write the original unseen");
+    world.check();
+    world.interrupt_all();
+    assert!(first.step(&world, 2).is_none() && second.step(&world, 2).is_none());
+    assert_eq!(page(&world, 0, gfn(0)), page(&world, 1, gfn(2)));
+    rest(&world);
+    world.end();
+}
+
 #[test]
 fn pages_that_differ_are_not_merged() {
     let world = twins();
