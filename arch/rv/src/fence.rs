@@ -43,8 +43,3 @@ pub fn wait_for_interrupt() {
     // SAFETY: WFI is a hint; HS-mode runs with sstatus.SIE = 0, so no trap follows.
     unsafe { asm!("wfi", options(nostack)) };
 }
-
-/// A hint that this hart spins.
-pub fn pause() {
-    core::hint::spin_loop();
-}

@@ -20,7 +20,7 @@ pub enum PageState {
     Shared = 4,
     /// A read-only copy of a page on another node.
     Replica = 5,
-    /// Belongs to another cell's VMs for now (Cellular Disco, "Memory balancing").
+    /// Belongs to another cell's VMs for now (Cellular Disco, "Memory balancing"). Nothing lends pages yet.
     Lent = 6,
     /// Out of all tables, but some TLB may still know it.
     Dying = 7,

@@ -3,6 +3,9 @@
 use addr::{Mfn, NodeId};
 
 /// What backs one guest page.
+///
+/// Nothing in the monitor makes pages [`Zero`](Self::Zero), [`PagedOut`](Self::PagedOut) or [`Remote`](Self::Remote) yet. Paging and one
+/// machine out of many will; the model checker goes through them already.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum PageState {
     /// Never touched, or given back: reads as zero once touched.
@@ -75,7 +78,7 @@ pub enum Rights {
     ReadWrite,
 }
 
-/// What happens to a page. Frames named here are brought by the caller, clean unless `contents` fills them.
+/// What happens to a page. Those that lead to the states which nothing makes yet come from tests only. Frames named here are brought by the caller, clean unless `contents` fills them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Event {
     /// A zeroed page of its own.

@@ -272,21 +272,6 @@ impl Pmap {
         self.lookup(pool.memory, gfn)
     }
 
-    /// Dirty tracking: marks every private page of the RAM as not written. The caller weakens all leaves afterwards; then
-    /// a first write to a page faults, and [`Pmap::note_write`] lets it go on.
-    pub fn watch_all<M: MachineMemory>(&mut self, pool: &Pool<'_, M>) {
-        let mut gfn = Some(self.base);
-        while let Some(at) = gfn.filter(|at| self.contains(*at)) {
-            let step = match self.block(at) {
-                Ok(Block::Whole(_)) => PAGES_PER_LARGE - at.index_in_large() as u64,
-                _ => 1,
-            };
-            // Refused where there is no private page: nothing to watch.
-            let _ = self.advance(pool.frames, pool.memory, at, Event::Watch);
-            gfn = at.checked_add(step);
-        }
-    }
-
     /// The guest writes to a watched page (or large page): its leaf may be strengthened. `false` if it was not watched.
     ///
     /// # Errors

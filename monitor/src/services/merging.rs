@@ -70,11 +70,11 @@ struct Pages {
     original: VmId,
     copy: VmId,
     merge: Merge,
-    /// What whoever found them is told.
+    /// The finder, which is told what came of it.
     by: Finder,
 }
 
-/// Who found that two guests have the same.
+/// The finder of two equal pages.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Finder {
     /// A pass over one guest's memory.

@@ -25,7 +25,7 @@ const EVENTS: usize = 16;
 static NEXT_LOOK: AtomicU64 = AtomicU64::new(0);
 static TOLD: Mutex<Told> = Mutex::new(Told { event: 0, consoles: Vec::new() });
 
-/// How far it has been told.
+/// The events and console bytes that have been written so far.
 struct Told {
     /// The next event's number.
     event: u64,

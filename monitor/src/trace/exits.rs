@@ -45,7 +45,7 @@ impl ExitRing {
         self.written.store(written.wrapping_add(1), Ordering::Release);
     }
 
-    /// What it holds.
+    /// The records that it holds, the oldest first.
     #[must_use]
     pub fn read(&self) -> ExitTrace {
         let end = self.written.load(Ordering::Acquire);

@@ -12,11 +12,11 @@
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Share(u16);
 
-/// Thousandths of all harts' time that one kind of work for the whole machine takes, at most,
+/// Most thousandths of all harts' time that one kind of work for the whole machine takes.
 const OF_MACHINE: u64 = 3;
-/// but so many of one hart's at least, or it would never end on a small machine,
+/// Thousandths of one hart's time that it may take in any case: it would never end on a small machine else.
 const LEAST: u64 = 25;
-/// and no more than so many: a twelfth, for the guests of that one hart do not feel what is spread over all.
+/// Most thousandths of one hart's time, a twelfth: all of the work lies on that hart, and its guests feel it.
 const MOST: u64 = 83;
 
 impl Share {

@@ -22,7 +22,7 @@ use control::ControlError;
 use device::GuestMemory as _;
 
 /// Bytes that one step touches and copies at most. All else that the control hart has to do waits for a step.
-const STEP: u64 = 4 << 10;
+const STEP: u64 = 2 << 10;
 
 /// Where a VM is at home.
 pub struct Home {
