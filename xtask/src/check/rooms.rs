@@ -27,7 +27,8 @@ pub fn check(root: &Path, files: &[PathBuf]) -> Result<Vec<String>> {
         };
         let text = fs::read_to_string(root.join(file)).with_context(|| format!("cannot read {}", file.display()))?;
         seen += 1;
-        broken.extend(refuse(room, &text).into_iter().map(|reason| format!("{}: {reason}", file.display())));
+        let reasons = refuse(room, &text).into_iter().chain(refuse_supers(depth_of(inside), &text));
+        broken.extend(reasons.map(|reason| format!("{}: {reason}", file.display())));
     }
     ensure!(seen > 0, "no files in {MONITOR}");
     Ok(broken)
@@ -52,9 +53,62 @@ fn floor(room: &str) -> Option<usize> {
     ROOMS.iter().position(|known| *known == room)
 }
 
+/// Modules above a file, the crate among them: 1 for the root of a room.
+fn depth_of(inside: &Path) -> usize {
+    let is_root = inside.file_stem().is_some_and(|stem| stem == "mod");
+    inside.iter().count() - usize::from(is_root)
+}
+
+/// Paths that climb to the crate by `super`, and so to any room without naming it as others do.
+fn refuse_supers(depth: usize, text: &str) -> Vec<String> {
+    let code = code_of(text);
+    let climbs = |(at, _): &(usize, &str)| {
+        let is_start = !code[..*at].ends_with(|c: char| c.is_alphanumeric() || c == '_' || c == ':');
+        is_start && supers(&code[*at..]) >= depth + open_modules(&code[..*at])
+    };
+    let found = code.match_indices("super::").filter(climbs).map(|(at, _)| 1 + code[..at].matches('\n').count());
+    found.map(|line| format!("line {line}: a path reaches the crate by `super`: name it from `crate::`")).collect()
+}
+
+/// How many modules up a path goes at least; inside a group, its members too.
+fn supers(path: &str) -> usize {
+    match path.strip_prefix("super::") {
+        Some(rest) => 1 + supers(rest),
+        None => path.strip_prefix('{').map_or(0, |group| {
+            let up = |name: &String| usize::from(name == "super");
+            first_names(group).iter().map(up).max().unwrap_or(0)
+        }),
+    }
+}
+
+/// Modules with a body that are open at the end of `code`; braces in texts come in pairs.
+fn open_modules(code: &str) -> usize {
+    let mut open = Vec::new();
+    for (at, c) in code.char_indices() {
+        match c {
+            '{' => open.push(is_module(&code[..at])),
+            '}' => drop(open.pop()),
+            _ => {}
+        }
+    }
+    open.into_iter().filter(|is_module| *is_module).count()
+}
+
+/// Whether a brace behind `code` begins a module.
+fn is_module(code: &str) -> bool {
+    let mut words = code.trim_end().rsplit(char::is_whitespace);
+    words.next().is_some_and(|name| name.chars().all(|c| c.is_alphanumeric() || c == '_'))
+        && words.next() == Some("mod")
+}
+
+/// Without comments; as many lines.
+fn code_of(text: &str) -> String {
+    text.lines().map(|line| line.split("//").next().unwrap_or(line)).collect::<Vec<_>>().join("\n")
+}
+
 /// The first name of each path that begins at the crate; comments do not count.
 fn used_rooms(text: &str) -> Vec<String> {
-    let code: String = text.lines().map(|line| line.split("//").next().unwrap_or(line)).collect::<Vec<_>>().join("\n");
+    let code = code_of(text);
     let mut rooms = Vec::new();
     for (at, start) in code.match_indices("crate::") {
         // `$crate::` and names that end in "crate" are others'.
@@ -112,6 +166,27 @@ mod tests {
         assert_eq!(refuse("machine", "use crate::{hart::Hart, machine::irq};").len(), 1);
         assert!(refuse("services", "use crate::{hart::Hart, vm::Vm, services::mail};").is_empty());
         assert!(refuse("main", "crate::boot::boot()").is_empty());
+    }
+
+    #[test]
+    fn climbing_to_the_crate_is_refused() {
+        let depth = |file: &str| depth_of(Path::new(file));
+        assert_eq!([depth("vm.rs"), depth("vm/mod.rs"), depth("vm/file.rs"), depth("vm/a/mod.rs")], [1, 1, 2, 2]);
+        // In the root of a room, `super` is the crate; a level below it is the room.
+        assert_eq!(refuse_supers(1, "use super::services;").len(), 1);
+        assert!(refuse_supers(2, "use super::services;\nuse super::{a, b::c};").is_empty());
+        assert_eq!(
+            refuse_supers(2, "fn f() {}\nuse super::super::services::x;"),
+            ["line 2: a path reaches the crate by `super`: name it from `crate::`"]
+        );
+        assert_eq!(refuse_supers(2, "use super::{a, super::services};").len(), 1);
+        assert!(refuse_supers(3, "use super::super::find;").is_empty());
+        // A module in the file is one more; comments and other names do not count.
+        let tests = "fn f() { g() }\n#[cfg(test)]\nmod tests {\n    use super::*; // super::super\n";
+        assert!(refuse_supers(1, tests).is_empty());
+        assert_eq!(refuse_supers(1, &format!("{tests}    use super::super::vm;\n}}")).len(), 1);
+        assert_eq!(refuse_supers(1, &format!("{tests}}}\nuse super::vm;")).len(), 1);
+        assert!(refuse_supers(1, "use mysuper::vm; pub(super) fn f() {}").is_empty());
     }
 
     #[test]
