@@ -151,6 +151,16 @@ pub enum InterruptArchitecture {
     Aia,
 }
 
+impl core::fmt::Display for InterruptArchitecture {
+    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+        f.write_str(match self {
+            Self::Plic => "PLIC",
+            Self::Aplic => "APLIC",
+            Self::Aia => "AIA",
+        })
+    }
+}
+
 /// A module in the monitor's memory.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ModuleInfo {

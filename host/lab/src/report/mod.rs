@@ -62,7 +62,7 @@ impl Report {
 #[must_use]
 pub fn describe(info: &MachineInfo) -> String {
     let (nodes, harts) = (info.nodes.len(), info.harts.len());
-    format!("{}: {nodes} nodes, {harts} harts, {}, {:?}", info.model, info.monitor.gstage_mode, info.interrupts)
+    format!("{}: {nodes} nodes, {harts} harts, {}, {}", info.model, info.monitor.gstage_mode, info.interrupts)
 }
 
 /// The commit in a monitor's version, as `0.1.0 (0123456789ab)` has it.
@@ -70,4 +70,38 @@ pub fn describe(info: &MachineInfo) -> String {
 pub fn commit_of(version: &str) -> String {
     let commit = version.split_once('(').and_then(|(_, rest)| rest.strip_suffix(')'));
     commit.unwrap_or("unknown").to_owned()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use control::{FirmwareInfo, InterruptArchitecture, MonitorInfo, Name};
+
+    #[test]
+    fn the_machine_is_described_in_words() {
+        let info = MachineInfo {
+            name: Name::new("m").unwrap(),
+            model: "riscv-virtio,qemu".to_owned(),
+            nodes: Vec::new(),
+            distances: Vec::new(),
+            harts: Vec::new(),
+            disks: Vec::new(),
+            devices: Vec::new(),
+            timebase_hz: 10_000_000,
+            now_ticks: 0,
+            firmware: FirmwareInfo { sbi_version: 0x0200_0000, implementation: 1, implementation_version: 0 },
+            monitor: MonitorInfo {
+                version: "0.1.0 (0123456789ab)".to_owned(),
+                text_bytes: 0,
+                rodata_bytes: 0,
+                data_bytes: 0,
+                gstage_mode: "Sv39x4".to_owned(),
+                vmid_bits: 14,
+            },
+            interrupts: InterruptArchitecture::Aia,
+            modules: Vec::new(),
+        };
+        assert_eq!(describe(&info), "riscv-virtio,qemu: 0 nodes, 0 harts, Sv39x4, AIA");
+        assert_eq!(commit_of(&info.monitor.version), "0123456789ab");
+    }
 }
