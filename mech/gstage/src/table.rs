@@ -1,7 +1,7 @@
 //! The table, and the leaves that faults bring.
 
 use addr::{Gfn, MachineAddr, Mfn, PAGES_PER_LARGE, PageSize};
-use frames::{DyingList, FrameError, MachineMemory, Pool};
+use frames::{DyingList, FrameError, Frames, MachineMemory, Pool};
 use rv_pte::{Hgatp, Level, Mode, Pbmt, Pte, PteFlags, RootError};
 
 /// What every leaf of the G-stage has: its accesses count as user accesses, and hardware never has to write A and D.
@@ -80,6 +80,14 @@ impl NodeTable {
         let root = pool.table_block(mode.root_order())?.settle();
         let pages = 1 << mode.root_order();
         Some(Self { mode, root, recent_block: NO_BLOCK, recent_table: root, pages })
+    }
+
+    /// Gives the table back, which is as [`NodeTable::new`] made it: no hart has ever entered with it, and nothing is installed.
+    pub fn discard(self, frames: &Frames) {
+        // A memmap that contradicts this is a bug of the monitor; then the root is lost, and not used twice.
+        if let Ok(root) = frames.retake_monitor(self.root, self.mode.root_order()) {
+            frames.free(root);
+        }
     }
 
     /// The word for `hgatp`, with VMID 0.

@@ -249,12 +249,9 @@ impl<M: Machine> GuestRam<M> {
     pub fn new(machine: M, vm: VmId, spec: &Spec) -> Option<Self> {
         let base = GuestPhysAddr::new(RAM_START).gfn();
         let count = spec.bytes / BASE_PAGE;
-        let mut tables = Vec::new();
-        for node in 0..machine.nearest(NodeId(0)).len() {
-            let nodes = machine.nearest(NodeId(node as u8));
-            let pool = Pool { frames: machine.frames(), memory: machine.memory(), nodes, vm, spu: SpuId(0) };
-            tables.push(NodeTable::new(&pool, spec.mode)?);
-        }
+        // The only part whose size the client chose; it needs no frames that would have to go back.
+        let pmap = Pmap::new(vm, base, count).ok()?;
+        let tables = empty_tables(&machine, vm, spec.mode)?;
         let roots: Option<Vec<u64>> = tables.iter().map(|table| table.hgatp().ok()).collect();
         Some(Self {
             vm,
@@ -265,7 +262,7 @@ impl<M: Machine> GuestRam<M> {
             roots: roots?.into_boxed_slice(),
             inner: Mutex::new(Inner {
                 machine: machine.clone(),
-                pmap: Pmap::new(vm, base, count).ok()?,
+                pmap,
                 tables: tables.into_boxed_slice(),
                 replaced: DyingList::new(),
                 unsettled: TlbGeneration::NONE,
@@ -313,4 +310,19 @@ impl<M: Machine> GuestRam<M> {
         self.inner.lock().remove_leaves(gfn, 1);
         self.begin_generation()
     }
+}
+
+/// An empty table for each node. `None` when there is not enough memory: then all of it is free again.
+fn empty_tables<M: Machine>(machine: &M, vm: VmId, mode: Mode) -> Option<Vec<NodeTable>> {
+    let mut tables: Vec<NodeTable> = Vec::new();
+    for node in 0..machine.nearest(NodeId(0)).len() {
+        let nodes = machine.nearest(NodeId(node as u8));
+        let pool = Pool { frames: machine.frames(), memory: machine.memory(), nodes, vm, spu: SpuId(0) };
+        let Some(table) = NodeTable::new(&pool, mode) else {
+            tables.into_iter().for_each(|table| table.discard(machine.frames()));
+            return None;
+        };
+        tables.push(table);
+    }
+    Some(tables)
 }

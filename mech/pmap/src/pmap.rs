@@ -1,6 +1,5 @@
 //! The table.
 
-use alloc::vec;
 use alloc::vec::Vec;
 
 use addr::{Gfn, MachineAddr, Mfn, PAGES_PER_LARGE, PageSize, VmId};
@@ -20,7 +19,7 @@ pub enum PmapError {
     },
     /// The page cannot go that way.
     Refused(Refused),
-    /// No page for a table of slots.
+    /// No page for a table of slots, or no memory for the table of blocks.
     OutOfTables,
     /// No page for a copy.
     OutOfMemory,
@@ -77,12 +76,16 @@ impl Pmap {
     /// All absent: `pages` guest pages from `base`.
     ///
     /// # Errors
-    /// [`PmapError::BadRange`].
+    /// [`PmapError::BadRange`]; [`PmapError::OutOfTables`] when there is no memory for eight bytes per block.
     pub fn new(vm: VmId, base: Gfn, pages: u64) -> Result<Self, PmapError> {
         let last = pages.checked_sub(1).and_then(|more| base.checked_add(more)).ok_or(PmapError::BadRange)?;
         let first_block = base.large_base().raw();
         let blocks = (last.large_base().raw() - first_block) / PAGES_PER_LARGE + 1;
-        let blocks = vec![BlockWord::ABSENT; usize::try_from(blocks).map_err(|_| PmapError::BadRange)?];
+        let count = usize::try_from(blocks).map_err(|_| PmapError::BadRange)?;
+        // A client chose how many.
+        let mut blocks = Vec::new();
+        blocks.try_reserve_exact(count).map_err(|_| PmapError::OutOfTables)?;
+        blocks.resize(count, BlockWord::ABSENT);
         let (counts, recent) = (PmapCounts::new(pages), RecentPages::NONE);
         Ok(Self { vm, base, pages, first_block, blocks, counts, recent })
     }

@@ -2,13 +2,16 @@
 
 use super::{
     jobs::tried,
+    machine::Handle,
     world::{Did, PAGES, World, at, gfn},
 };
-use crate::{Found, Machine as _, MoveStep};
-use addr::{BASE_PAGE, Gfn, NodeId, PageSize};
+use crate::{Found, GuestRam, Machine as _, MoveStep, Spec};
+use addr::{BASE_PAGE, Gfn, Mfn, NodeId, PageSize, VmId};
+use alloc::vec::Vec;
 use control::EventKind;
-use frames::{MachineMemory as _, PageState};
+use frames::{Frames, MachineMemory as _, PageState, PageUse};
 use guest_access::{GuestMemory as _, MemoryFault, PageMap};
+use rv_pte::Mode;
 
 fn free(world: &World) -> u64 {
     world.machine.frames().pages_in(NodeId(0), PageState::Free)
@@ -204,4 +207,30 @@ fn no_page_keeps_what_another_vm_wrote() {
     }
     assert_eq!(world.access(1, 0, at(0, 0), None), Did::Value(0));
     world.end();
+}
+
+/// A VM that cannot be made for want of tables leaves the machine as it was.
+#[test]
+fn a_memory_without_room_for_its_tables_costs_nothing() {
+    let machine = Handle::new(&[4, 4], 1);
+    let frames = machine.frames();
+    let free = || [0, 1].map(|node| frames.pages_in(NodeId(node), PageState::Free));
+    // The root of one table has four pages: there is room for one node's, and not for the other's.
+    let taken: Vec<_> = [0, 1].iter().flat_map(|node| all_of(frames, NodeId(*node))).collect();
+    let (kept, back) = taken.split_at(taken.len() - 4);
+    back.iter().for_each(|page| frames.free(frames.retake_monitor(*page, 0).unwrap()));
+    assert_eq!(free(), [0, 4], "and these lie together");
+    let spec = Spec { bytes: PAGES * BASE_PAGE, mode: Mode::Sv39x4, large_pages: false, may_share: false };
+    assert!(GuestRam::new(machine.clone(), VmId(1), &spec).is_none());
+    assert_eq!(free(), [0, 4]);
+    kept.iter().for_each(|page| frames.free(frames.retake_monitor(*page, 0).unwrap()));
+    assert!(GuestRam::new(machine.clone(), VmId(1), &spec).is_some());
+}
+
+/// Takes every page of a node, in the order of their numbers.
+fn all_of(frames: &Frames, node: NodeId) -> Vec<Mfn> {
+    let page = || Some(frames.alloc_page(node, PageUse::Monitor { vm: None })?.settle());
+    let mut pages: Vec<Mfn> = core::iter::from_fn(page).collect();
+    pages.sort_unstable();
+    pages
 }
