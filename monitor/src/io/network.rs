@@ -10,7 +10,7 @@
 //! another lock is under it.
 
 use super::{DeviceOwner, gateway::Gateway};
-use crate::machine::{self, agenda, devices};
+use crate::machine::{self, agenda, devices, heap_reserve};
 use alloc::{
     sync::{Arc, Weak},
     vec::Vec,
@@ -135,12 +135,12 @@ impl Network {
         }
     }
 
-    /// Memory for a frame.
+    /// Memory for a frame; none while the machine has nothing left but what the heap keeps back, which guests must not drain.
     ///
     /// # Errors
     /// [`FrameRefused`].
     pub fn frame(&self, len: usize) -> Result<FrameBuf, FrameRefused> {
-        self.allocator.frame(len)
+        if heap_reserve::is_short() { Err(FrameRefused::NoMemory) } else { self.allocator.frame(len) }
     }
 
     /// Queues a frame where it should go; [`Network::deliver`] has to follow when no device is locked. What is wrong
