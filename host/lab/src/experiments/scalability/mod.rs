@@ -180,13 +180,20 @@ fn served(work: Workload) -> Workload {
     Workload { name: "scalability-nfs", initrd: Initrd::Made(files_to_share), subnet: true, ..work }
 }
 
-/// The files of workload `compile`, with another first process and other work.
 fn files(_: &Scratch) -> Result<Content, LabError> {
+    Ok(Content { bytes: compiler()?, without: Vec::new() })
+}
+
+/// The files of workload `compile`, with another first process and other work.
+///
+/// # Errors
+/// [`LabError`] if a part has not been made.
+pub fn compiler() -> Result<Vec<u8>, LabError> {
     let mut bytes = loads::find("compile")?.initrd(&artifacts::load_files()?)?;
     let mut own = Archive::new();
     own.file("init", 0o755, INIT.as_bytes()).file("pmake", 0o755, PMAKE.as_bytes());
     bytes.extend(own.finish());
-    Ok(Content { bytes, without: Vec::new() })
+    Ok(bytes)
 }
 
 /// The same, and what serves and mounts.

@@ -3,10 +3,11 @@
 use control::{MachineStats, NodeStats, VmSpec, VmStats};
 
 use super::MIB;
-use super::guests::{PAGE, mib, rest, shell};
+use super::guests::{PAGE, mib, rest};
 use super::parts::{self, Parts};
 use crate::LabError;
 use crate::compare::ratio;
+use crate::experiments::debian::shell;
 use crate::rig::Running;
 use crate::run::Progress;
 use crate::store::Value;

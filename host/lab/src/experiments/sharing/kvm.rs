@@ -6,9 +6,10 @@ use image::Archive;
 use machine::{BareBoot, BareMachine};
 
 use super::footprint;
-use super::guests::{COMPILE, most};
-use super::{DISK, INITRD, MIB, VM_MIB};
+use super::guests::most;
+use super::{MIB, VM_MIB};
 use crate::compare::ratio;
+use crate::experiments::debian::{COMPILE, DISK, INITRD};
 use crate::plan::{Artifact, Trial};
 use crate::rig::{Rig, WATCHDOG};
 use crate::run::{Progress, kvm_settings};

@@ -2,15 +2,16 @@
 
 use control::{DiskStats, MachineStats, VmSpec};
 
+use super::MIB;
 use super::footprint::{self, Footprint, Look};
-use super::guests::{COMPILE, finish, in_use, mib, most, rest, run_all, shell, start_all, vms};
-use super::{DISK, INITRD, MIB};
+use super::guests::{finish, in_use, mib, most, rest, start_all, vms};
+use crate::LabError;
 use crate::compare::ratio;
+use crate::experiments::debian::{self, COMPILE, run_all, shell};
 use crate::plan::Trial;
-use crate::rig::{Rig, Running};
+use crate::rig::Running;
 use crate::run::Progress;
 use crate::store::{Measured, Value};
-use crate::{LabError, artifacts};
 
 /// The figure of Fig. 7.
 pub const FOOTPRINT: &str = "shared_footprint_8";
@@ -53,7 +54,7 @@ pub fn idle(trial: &Trial, progress: &Progress) -> Result<Measured, LabError> {
     for (index, vm) in vms.iter().enumerate() {
         progress.say(&format!("VM {}", index + 1));
         machine.start(vm)?;
-        shell(machine.client(), vm, "systemctl is-system-running --wait || true")?;
+        shell(machine.client(), vm, debian::BOOTED)?;
         let stats = rest(&machine)?;
         used.push(in_use(&stats));
         values.extend(Footprint::of(&machine, &vms[..=index], &stats)?.values(&(index + 1).to_string()));
@@ -67,9 +68,7 @@ pub fn idle(trial: &Trial, progress: &Progress) -> Result<Measured, LabError> {
 
 /// The machine, with its VMs made and not started.
 fn boot(trial: &Trial) -> Result<(Running, Vec<VmSpec>), LabError> {
-    let rig = Rig::of("bench-sharing", trial)?.sparing_fences().with_debian(INITRD)?;
-    let machine = rig.image(DISK, artifacts::cached("root/root.img")?)?.boot()?;
-    Ok((machine, vms(trial)?))
+    Ok((debian::rig("bench-sharing", trial)?.boot()?, vms(trial)?))
 }
 
 fn mapped_share(stats: &MachineStats) -> Value {

@@ -26,10 +26,6 @@ use crate::report::{AtMost, Goal, Target};
 const MIB: &str = "MiB";
 /// Memory of each guest.
 const VM_MIB: u32 = 256;
-/// The module that mounts the root disk.
-const INITRD: &str = "initrd.cpio";
-/// The machine's disk with the root image.
-const DISK: &str = "debian";
 
 /// The experiment.
 pub const EXPERIMENT: Experiment = Experiment {

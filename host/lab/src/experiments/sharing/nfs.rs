@@ -9,12 +9,12 @@ use control::{DEFAULT_MTU, DiskMode, DiskSpec, NetSpec, PageKind, VmSpec};
 use machine::Client;
 
 use super::footprint::{self, Look};
-use super::guests::{COMPILE, MIB_BYTES, PAGE, finish, mib, rest, run_all, shell, vms};
+use super::guests::{MIB_BYTES, PAGE, finish, mib, rest, vms};
 use super::resident::{self, Resident};
-use super::{DISK, INITRD};
 use crate::compare::ratio;
+use crate::experiments::debian::{self, COMPILE, run_all, shell};
 use crate::plan::Trial;
-use crate::rig::{Rig, Running, name as named};
+use crate::rig::{Running, name as named};
 use crate::run::Progress;
 use crate::store::{Measured, Value};
 use crate::{LabError, artifacts};
@@ -69,8 +69,7 @@ pub fn compile(trial: &Trial, progress: &Progress) -> Result<Measured, LabError>
 
 /// The machine, with its VMs made and not started.
 fn boot(trial: &Trial, name: &str) -> Result<(Running, Vec<VmSpec>), LabError> {
-    let rig = Rig::of(name, trial)?.sparing_fences().with_debian(INITRD)?.subnet(SUBNET, false)?;
-    let rig = rig.image(DISK, artifacts::cached("root/root.img")?)?;
+    let rig = debian::rig(name, trial)?.subnet(SUBNET, false)?;
     let machine = rig.image(TOOLS_DISK, artifacts::cached(TOOLS)?)?.boot()?;
     let vms = vms(trial)?.into_iter().map(with_nfs).collect::<Result<Vec<_>, _>>()?;
     Ok((machine, vms))
