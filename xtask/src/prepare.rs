@@ -6,7 +6,8 @@
 use std::io::{IsTerminal, Write};
 use std::path::Path;
 
-use anyhow::{Result, bail, ensure};
+use anyhow::{Context, Result, bail, ensure};
+use claims::Claims;
 use image::{Cache, Kernel, KvmHost, LoadParts, NfsDisk, RecipeKey, RootImage, UBoot};
 
 use crate::tree::Tree;
@@ -29,27 +30,65 @@ pub struct Needs {
     pub loads: bool,
 }
 
-/// What a guest's making takes: minutes on two cores, and GiB in the cache in tenths. Measured on a Debian 12 machine.
+/// What making something takes: minutes on two cores, and GiB in the cache.
 #[derive(Clone, Copy, Debug)]
 struct Making {
-    minutes: u32,
-    meanwhile: u32,
-    then: u32,
+    minutes: f64,
+    most: f64,
+    then: f64,
 }
-
-/// The Debian guests of `./x image`.
-const GUESTS: Making = Making { minutes: 3, meanwhile: 13, then: 7 };
-/// What `./x image --loads` makes besides.
-const LOADS: Making = Making { minutes: 6, meanwhile: 3, then: 3 };
 
 impl std::fmt::Display for Making {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        let gib = |tenths: u32| format!("{}.{} GiB", tenths / 10, tenths % 10);
-        write!(f, "about {} minutes, {} in the cache", self.minutes, gib(self.then))?;
-        if self.meanwhile > self.then {
-            write!(f, ", up to {} while they are made", gib(self.meanwhile))?;
+        write!(f, "about {} min, {:.1} GiB in the cache", self.minutes, self.then)?;
+        if self.most > self.then {
+            write!(f, ", up to {:.1} GiB while they are made", self.most)?;
         }
         Ok(())
+    }
+}
+
+/// What things cost, from the same records as README's table.
+struct Prices(Claims);
+
+impl Prices {
+    fn of(tree: &Tree) -> Result<Self> {
+        Ok(Self(Claims::read(tree.root())?))
+    }
+
+    fn number(&self, id: &str) -> Result<f64> {
+        self.0.record(id).map(|record| record.value).with_context(|| format!("docs/results has no record {id:?}"))
+    }
+
+    /// A time in seconds as whole minutes, which it does not exceed.
+    fn minutes(&self, id: &str) -> Result<f64> {
+        Ok((self.number(id)? / 60.0).ceil())
+    }
+
+    /// The Debian guests of `./x image`.
+    fn guests(&self) -> Result<Making> {
+        let (most, then) = (self.number("images_most_gib")?, self.number("images_gib")?);
+        Ok(Making { minutes: self.minutes("images_seconds")?, most, then })
+    }
+
+    /// What `./x image --loads` makes besides.
+    fn loads(&self) -> Result<Making> {
+        let then = self.number("loads_gib")?;
+        Ok(Making { minutes: self.minutes("loads_seconds")?, most: then, then })
+    }
+
+    fn packages(&self) -> Result<String> {
+        let (minutes, mib) = (self.minutes("setup_seconds")?, self.number("packages_mib")?);
+        Ok(format!("about {minutes} min with a good network, up to {mib} MiB"))
+    }
+
+    fn rust_targets(&self) -> Result<String> {
+        Ok(format!("{:.1} GiB, by rustup", self.number("rust_targets_gib")?))
+    }
+
+    fn build(&self) -> Result<String> {
+        let (minutes, gib) = (self.minutes("build_seconds")?, self.number("build_gib")?);
+        Ok(format!("about {minutes} min, {gib:.1} GiB in target/ with the host command"))
     }
 }
 
@@ -162,26 +201,22 @@ fn in_file(file: impl AsRef<Path>, depth: u32) -> Needs {
     needs
 }
 
-/// What of it is not there. Sizes and times are those of one Debian 12 machine with two cores.
+/// What of it is not there, with its price.
 fn missing_for(tree: &Tree, needs: Needs) -> Result<Vec<Missing>> {
-    let mut missing = Vec::new();
+    let (prices, mut missing) = (Prices::of(tree)?, Vec::new());
     let mut lacks = |what: &str, price: &str, is_fetched| {
         missing.push(Missing { what: what.to_owned(), price: price.to_owned(), is_fetched });
     };
     let packages = if needs.images { setup::missing_packages() } else { setup::missing_emulator() };
     if !packages.is_empty() {
         let what = format!("packages on this machine: {}", packages.join(", "));
-        lacks(&what, "less than a minute with a good network, up to 60 MiB", true);
+        lacks(&what, &prices.packages()?, true);
     }
     if !setup::has_rust_targets()? {
-        lacks("Rust's libraries for the bare machine", "0.1 GiB, by rustup", true);
+        lacks("Rust's libraries for the bare machine", &prices.rust_targets()?, true);
     }
     if !build::monitor_place(tree)?.exists() {
-        lacks(
-            "the monitor, probes and plugins, built from this tree",
-            "1 to 2 minutes, 2.2 GiB in target/ with the host command",
-            false,
-        );
+        lacks("the monitor, probes and plugins, built from this tree", &prices.build()?, false);
     }
     let cache = Cache::default_root()?;
     let is_there = |key: RecipeKey| {
@@ -190,11 +225,11 @@ fn missing_for(tree: &Tree, needs: Needs) -> Result<Vec<Missing>> {
         cache.join(key.to_string()).is_dir() || (link.is_dir() && !link.is_symlink())
     };
     if needs.images && ![Kernel::recipe(), UBoot::recipe(), RootImage::recipe()].into_iter().all(is_there) {
-        lacks("the Debian guests", &GUESTS.to_string(), true);
+        lacks("the Debian guests", &prices.guests()?.to_string(), true);
     }
     let loads = LoadParts::recipes().into_iter().chain([KvmHost::recipe(), NfsDisk::recipe()]);
     if needs.loads && !loads.into_iter().all(is_there) {
-        lacks("the lab's workload guests", &LOADS.to_string(), true);
+        lacks("the lab's workload guests", &prices.loads()?.to_string(), true);
     }
     Ok(missing)
 }
@@ -302,8 +337,20 @@ mod tests {
 
     #[test]
     fn prices_name_the_cache_when_it_is_largest_and_what_stays() {
-        assert_eq!(GUESTS.to_string(), "about 3 minutes, 0.7 GiB in the cache, up to 1.3 GiB while they are made");
-        assert_eq!(LOADS.to_string(), "about 6 minutes, 0.3 GiB in the cache");
-        assert_eq!(GUESTS.then + LOADS.then, 10, "1.0 GiB stay of both");
+        let making = |most| Making { minutes: 3.0, most, then: 0.7 }.to_string();
+        assert_eq!(making(1.3), "about 3 min, 0.7 GiB in the cache, up to 1.3 GiB while they are made");
+        assert_eq!(making(0.7), "about 3 min, 0.7 GiB in the cache");
+    }
+
+    #[test]
+    fn every_price_has_its_record() {
+        let prices = Prices::of(&Tree::find().unwrap()).unwrap();
+        let (guests, loads) = (prices.guests().unwrap(), prices.loads().unwrap());
+        let both = prices.number("images_loads_gib").unwrap();
+        assert!((guests.then + loads.then - both).abs() < 0.05, "README's table says {both} GiB of both");
+        assert!(guests.most >= guests.then && guests.minutes >= 1.0);
+        for text in [prices.packages().unwrap(), prices.rust_targets().unwrap(), prices.build().unwrap()] {
+            assert!(text.contains("iB"), "{text}");
+        }
     }
 }

@@ -10,7 +10,7 @@
 //! # Marked blocks
 //! A page may have a block between `<!-- begin: results/NAME -->` and `<!-- end: results/NAME -->`. It contains the file
 //! `docs/results/NAME`: a `.txt` file as it is, in a code block; an `.md` file with figures in place of `{ID}`, `{ID.peer}`,
-//! `{ID.target}` and `{ID.paper}`.
+//! `{ID.target}` and `{ID.paper}`; `{ID.time}` is a time in words, as "1 min 16 s".
 //!
 //! # What it refuses
 //! To invent: a name without a record, a value that is no number, and a result of a tree that was not as committed are errors.
@@ -109,6 +109,7 @@ impl Claims {
         let record = self.record(id)?;
         match part {
             "value" => Some(record.shown()),
+            "time" => record.time(),
             "target" => Some(record.target?.number().to_string()),
             "peer" => record.peer.as_ref().map(|peer| record.beside(peer.value)),
             "paper" => record.paper.as_ref().map(|paper| record.beside(paper.value)),
@@ -157,6 +158,21 @@ impl Claims {
     pub fn adopt(&mut self, found: &Found) -> Vec<String> {
         let records = self.areas.iter_mut().flat_map(|(_, area)| &mut area.records);
         records.filter_map(|record| adopt::adopt(record, found).then(|| record.id.clone())).collect()
+    }
+
+    /// Takes over a finished run's own text, which pages show in a marked block, if it is of a tree as committed. `true` if it has
+    /// changed.
+    ///
+    /// # Errors
+    /// There is no such block, or it cannot be written.
+    pub fn adopt_text(&self, name: &str, content: &str, commit: &str) -> Result<bool, ClaimsError> {
+        let path = self.root.join(RESULTS).join(name);
+        let before = text(&path)?;
+        if !adopt::is_committed(commit) || before == content {
+            return Ok(false);
+        }
+        std::fs::write(&path, content).map_err(|source| ClaimsError::File { path, source })?;
+        Ok(true)
     }
 
     fn check(&self) -> Result<(), ClaimsError> {

@@ -33,7 +33,8 @@ pub fn page<'a>(areas: impl Iterator<Item = &'a Area>) -> String {
 }
 
 fn row(text: &mut String, record: &Record) {
-    let note = if record.note.is_empty() { String::new() } else { format!(" {}", record.note) };
+    let notes = [&record.note, &record.seen].into_iter().filter(|note| !note.is_empty());
+    let note: String = notes.map(|note| format!(" {note}")).collect();
     let cells = [
         format!("`{}`: {}{note}", record.id, record.says),
         format!("{} {}", record.shown(), record.unit).trim_end().to_owned(),

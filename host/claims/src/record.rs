@@ -65,9 +65,12 @@ pub struct Record {
     pub date: Option<String>,
     /// Where the value comes from.
     pub state: State,
-    /// What a reader has to know beside it.
+    /// What a reader has to know beside it, whoever measures it.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub note: String,
+    /// What is to be known of this very measurement. The next one that is taken over replaces it.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub seen: String,
 }
 
 /// Where a value comes from.
@@ -129,6 +132,23 @@ impl Record {
     #[must_use]
     pub fn shown(&self) -> String {
         self.show(self.value)
+    }
+
+    /// A time in words; nothing of what is no time.
+    #[must_use]
+    pub fn time(&self) -> Option<String> {
+        let seconds = match self.unit.as_str() {
+            "s" => self.value,
+            "min" => self.value * 60.0,
+            _ => return None,
+        };
+        let whole = seconds.round();
+        let (minutes, rest) = ((whole / 60.0).floor(), whole % 60.0);
+        Some(match (minutes > 0.0, rest > 0.0) {
+            (false, _) => format!("{rest} s"),
+            (true, false) => format!("{minutes} min"),
+            (true, true) => format!("{minutes} min {rest} s"),
+        })
     }
 
     /// Another's value beside this one, for people: no more digits than this one has, and no zeroes that nobody measured.

@@ -6,7 +6,8 @@ const AREA: &str = r#"{
   "records": [{
     "id": "speed", "says": "A compile takes so much.", "value": 1.04, "digits": 3, "unit": "", "target": {"at-most": 1.05},
     "peer": {"value": 2.554, "of": "KVM"}, "experiment": "overhead", "size": "quick",
-    "command": "./x mirrorball bench overhead --quick", "date": "2026-01-02", "state": "carried-over"
+    "command": "./x mirrorball bench overhead --quick", "date": "2026-01-02", "state": "carried-over",
+    "note": "On one node.", "seen": "Of two runs."
   }, {
     "id": "bytes", "says": "The image has so many.", "value": 630784, "unit": "bytes", "target": {"at-most": 524288},
     "command": "size", "state": "carried-over"
@@ -34,7 +35,8 @@ fn read(dir: &tempfile::TempDir, name: &str) -> String {
 fn found(value: f64) -> Found {
     let [id, experiment, size] = ["speed", "overhead", "quick"].map(str::to_owned);
     let [machine, commit, date] = ["virt", "0123456789ab", "2026-02-03"].map(str::to_owned);
-    Found { id, experiment, size, value, spread: Some([1.0, 1.1]), peer: Some(2.0), machine, commit, date }
+    let (spread, remark) = (Some([1.0, 1.1]), "Radix sort.".to_owned());
+    Found { id, experiment, size, value, spread, runs: 7, peer: Some(2.0), remark, machine, commit, date }
 }
 
 #[test]
@@ -53,6 +55,28 @@ fn pages_are_what_the_records_make_of_them() {
     for part in ["| <= 1.05 | 2.554 (KVM) |", "| 2026-01-02 | reached, carried over |", "missed, carried over"] {
         assert!(page.contains(part), "{part} is not in\n{page}");
     }
+}
+
+#[test]
+fn times_are_told_in_words() {
+    let record = Claims::read(tree().path()).expect("good records").record("speed").expect("it is there").clone();
+    let told = |value, unit: &str| Record { value, unit: unit.to_owned(), ..record.clone() }.time();
+    assert_eq!((told(44.0, "s").as_deref(), told(76.0, "s").as_deref()), (Some("44 s"), Some("1 min 16 s")));
+    assert_eq!((told(120.0, "s").as_deref(), told(9.5, "min").as_deref()), (Some("2 min"), Some("9 min 30 s")));
+    assert_eq!(told(59.9, "s").as_deref(), Some("1 min"));
+    assert_eq!(told(1.0, "MiB"), None);
+}
+
+#[test]
+fn a_text_of_a_committed_tree_replaces_the_one_before() {
+    let dir = tree();
+    let claims = Claims::read(dir.path()).expect("good records");
+    let adopt = |commit| claims.adopt_text("demo.txt", "$ demo\nnew\n", commit).expect("it can be written");
+    assert!(!adopt("0123456789ab-dirty") && !adopt("unknown"));
+    assert!(adopt("0123456789ab") && !adopt("0123456789ab"));
+    claims.write().expect("room");
+    assert!(read(&dir, "README.md").contains("```text\n$ demo\nnew\n```"));
+    assert!(claims.adopt_text("none.txt", "", "0123456789ab").is_err());
 }
 
 #[test]
@@ -101,6 +125,13 @@ fn a_finished_run_is_adopted_once() {
     assert_eq!((record.shown().as_str(), record.is_reached(), record.state), ("1.060", Some(false), State::Measured));
     assert_eq!(record.commit.as_deref(), Some("0123456789ab"));
     claims.write().expect("room");
+    let page = read(&dir, PAGE);
+    // What was said of the measurement before is gone; what holds of every measurement is not.
+    for part in
+        ["On one node. Radix sort. |", "| 1 to 1.1, 7 runs |", "| 0123456789ab | 2026-02-03 | missed |", "| 2 (KVM) |"]
+    {
+        assert!(page.contains(part), "{part} is not in\n{page}");
+    }
     let again = Claims::find(&dir.path().join("docs")).expect("good records");
     assert_eq!(again.record("speed"), claims.record("speed"));
 }

@@ -170,6 +170,8 @@ fn compare(comparison: &Comparison, results: &Results, goals: Goals<'_>, before:
             };
             let Some(value) = worst.value else { return vec![goals.missing(figure, worst.note.clone())] };
             let mut found = goals.figure(figure, value, &worst.unit, worst.samples);
+            found.runs = worst.runs;
+            found.spread = worst.spread;
             // The peer's worst may be another one.
             let peers = before.iter().filter(|figure| among.contains(&figure.id) && figure.peer_in_this_run);
             if let Some(peer) = peers.filter_map(|figure| figure.peer).max_by(f64::total_cmp) {
@@ -177,6 +179,7 @@ fn compare(comparison: &Comparison, results: &Results, goals: Goals<'_>, before:
                 found.peer_in_this_run = true;
             }
             found.note = format!("{}: {}", found.note, worst.id);
+            found.remark = format!("`{}`.", worst.id);
             vec![found]
         }
     }
@@ -194,14 +197,7 @@ fn growth(results: &Results, value: &str, few: &(String, f64), many: &(String, f
 fn repeated(results: &Results, trial: &str, value: &Value, figure: &str, goals: Goals<'_>) -> Figure {
     match results.values(trial, &value.name) {
         Ok(numbers) => {
-            let mut figure = goals.figure(figure, 0.0, &value.unit, value.samples);
-            if !value.note.is_empty() {
-                figure.note = if figure.note.is_empty() {
-                    value.note.clone()
-                } else {
-                    format!("{}; {}", figure.note, value.note)
-                };
-            }
+            let figure = goals.figure(figure, 0.0, &value.unit, value.samples).remarked(&value.note);
             spread(figure, numbers)
         }
         Err(why) => goals.missing(figure, if value.note.is_empty() { &why } else { &value.note }),
@@ -225,6 +221,7 @@ fn ratios(results: &Results, value: &str, of: &str, over: &str) -> Result<Vec<f6
 /// The median as the value; the extremes as the spread, where there is one.
 fn spread(mut figure: Figure, mut numbers: Vec<f64>) -> Figure {
     figure.value = Some(median(&mut numbers));
+    figure.runs = u64::try_from(numbers.len()).unwrap_or(u64::MAX);
     // Sorted by now.
     if let (Some(least), Some(most), true) = (numbers.first(), numbers.last(), numbers.len() > 1) {
         figure.spread = Some([*least, *most]);
@@ -280,6 +277,7 @@ mod tests {
         assert!((figure.value.expect("measured") - 1.1).abs() < 1e-9);
         let [least, most] = figure.spread.expect("three seeds");
         assert!((least - 1.04).abs() < 1e-9 && (most - 1.1).abs() < 1e-9);
+        assert_eq!(figure.runs, 3);
         assert_eq!((figure.peer, figure.peer_in_this_run, figure.is_reached()), (Some(2.0), true, Some(false)));
     }
 

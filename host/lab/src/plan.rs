@@ -31,7 +31,7 @@ pub struct Experiment {
 /// How much of an experiment.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Size {
-    /// Fewer repetitions and smaller workloads: minutes, half an hour for `overhead`.
+    /// Fewer repetitions and smaller workloads: minutes.
     Quick,
     /// All.
     #[default]

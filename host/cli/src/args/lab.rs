@@ -96,6 +96,9 @@ pub struct Demo {
     /// Leave the machine running at the end
     #[arg(long)]
     pub keep: bool,
+    /// Keep the result for `bench report --write`: for `./x demo`, whose machine is always the same
+    #[arg(long, hide = true)]
+    pub record: bool,
     #[command(flatten)]
     pub json: Json,
     #[command(flatten)]

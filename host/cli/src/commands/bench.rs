@@ -27,6 +27,9 @@ struct StoredView<'a> {
     gaps: &'a [String],
 }
 
+/// The block of pages that shows the demonstration.
+const DEMO_BLOCK: &str = "demo.txt";
+
 pub fn run(context: &Context, args: &Bench) -> Result<(), Failure> {
     match args.name.as_str() {
         "list" => list(context, args.json.json),
@@ -93,7 +96,14 @@ fn write_claims(all: &[(lab::Report, Vec<String>)]) -> Result<(), Failure> {
     let refused = |error: claims::ClaimsError| Failure::Other(error.to_string());
     let here = std::env::current_dir().map_err(|source| Failure::File { path: PathBuf::from("."), source })?;
     let mut claims = Claims::find(&here).map_err(refused)?;
-    for found in all.iter().flat_map(|(report, _)| findings(report)) {
+    let demo = crate::demo::findings()?;
+    if let Some(demo) = &demo
+        && claims.adopt_text(DEMO_BLOCK, &demo.text, &demo.commit).map_err(refused)?
+    {
+        eprintln!("bench: {DEMO_BLOCK} is of {} now", demo.commit);
+    }
+    let of_demo = demo.into_iter().flat_map(|demo| demo.found);
+    for found in all.iter().flat_map(|(report, _)| findings(report)).chain(of_demo) {
         for id in claims.adopt(&found) {
             eprintln!("bench: {id} is {} now, measured {} at {}", found.value, found.date, found.commit);
         }
@@ -114,13 +124,21 @@ fn findings(report: &lab::Report) -> Vec<Found> {
             size: report.size.label().to_owned(),
             value: figure.value?,
             spread: figure.spread,
+            runs: figure.runs,
             peer: figure.peer.filter(|_| figure.peer_in_this_run),
+            remark: sentence(&figure.remark),
             machine: report.machine.clone(),
             commit: report.commit.clone(),
             date: day_of(at),
         })
     };
     report.figures.iter().filter_map(found).collect()
+}
+
+/// A remark as pages have it: with a capital letter and a full stop.
+fn sentence(remark: &str) -> String {
+    let mut letters = remark.trim().trim_end_matches('.').chars();
+    letters.next().map_or_else(String::new, |first| format!("{}{}.", first.to_uppercase(), letters.as_str()))
 }
 
 /// Where results go; it is made now, so that a bad one costs no measurement.
@@ -153,6 +171,12 @@ fn list(context: &Context, json: bool) -> Result<(), Failure> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn remarks_become_sentences() {
+        let told = ["merging on hart 1", "On 2 cores.", ""].map(sentence);
+        assert_eq!(told, ["Merging on hart 1.", "On 2 cores.", ""]);
+    }
 
     #[test]
     fn a_cause_that_the_table_tells_is_not_told_again() {

@@ -3,6 +3,7 @@
 mod checksum;
 mod guest;
 mod progress;
+mod record;
 mod report;
 
 use std::process::ExitCode;
@@ -19,6 +20,7 @@ use crate::model::{MachineView, Sample, VmView};
 use checksum::Checksum;
 use guest::{Guest, GuestRun};
 use progress::Progress;
+pub use record::findings;
 use report::{Report, VmReport};
 
 pub fn run(context: &Context, args: &Demo) -> Result<ExitCode, Failure> {
@@ -43,6 +45,9 @@ pub fn run(context: &Context, args: &Demo) -> Result<ExitCode, Failure> {
         running.release()?;
     } else {
         running.power_off()?;
+    }
+    if args.record && report.ok {
+        record::keep(&report)?;
     }
     if args.json.json {
         context.output.json(&report)?

@@ -91,6 +91,22 @@ impl Report {
         }
     }
 
+    /// What pages show of it: no colours, and nothing of exits.
+    pub fn summary(&self) -> String {
+        let (vms, monitor) = (self.vm_table().render(false), self.monitor_table().render(false));
+        format!("{}\n{}\n{}\n", vms.trim_end(), monitor.trim_end(), self.verdict())
+    }
+
+    /// The monitor's part of the busy time.
+    pub fn monitor_share(&self) -> f64 {
+        self.monitor.time_s / (self.monitor.time_s + self.monitor.guest_s).max(f64::MIN_POSITIVE)
+    }
+
+    fn verdict(&self) -> String {
+        let verdict = if self.ok { "all results are right" } else { "NOT all results are right" };
+        format!("{verdict}, after {}", units::seconds(self.total_s))
+    }
+
     pub fn print(&self, output: &Output) -> Result<(), Failure> {
         output.table(&self.vm_table())?;
         output.line("")?;
@@ -102,9 +118,8 @@ impl Report {
                 output.line(Tone::Bad.paint(&format!("{}: {message}", vm.vm), output.has_color()))?;
             }
         }
-        let verdict = if self.ok { "all results are right" } else { "NOT all results are right" };
         let tone = if self.ok { Tone::Good } else { Tone::Bad };
-        output.line(tone.paint(&format!("{verdict}, after {}", units::seconds(self.total_s)), output.has_color()))
+        output.line(tone.paint(&self.verdict(), output.has_color()))
     }
 
     fn vm_table(&self) -> Table {
@@ -158,12 +173,11 @@ impl Report {
 
     fn monitor_table(&self) -> Table {
         let monitor = &self.monitor;
-        let share = monitor.time_s / (monitor.time_s + monitor.guest_s).max(f64::MIN_POSITIVE);
         let mut table = Table::new(&["MONITOR", ">TIME", ">OF BUSY TIME", ">MEMORY", ">DISK CACHE", ">IMAGE"]);
         table.row([
             monitor.version.clone().into(),
             units::seconds(monitor.time_s).into(),
-            format!("{}%", units::percent(share)).into(),
+            format!("{}%", units::percent(self.monitor_share())).into(),
             units::bytes(monitor.memory_bytes).into(),
             units::bytes(monitor.disk_cache_bytes).into(),
             units::bytes(monitor.image_bytes).into(),

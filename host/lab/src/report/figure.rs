@@ -96,7 +96,9 @@ impl Goals<'_> {
             spread: None,
             peer_in_this_run: false,
             paper: goal.and_then(|goal| goal.paper).map(|paper| paper.value),
+            runs: 1,
             note: goal.map_or("", |goal| goal.meaning).to_owned(),
+            remark: String::new(),
             goal: goal.copied(),
         }
     }
@@ -105,6 +107,12 @@ impl Goals<'_> {
     #[must_use]
     pub fn missing(self, id: &str, why: impl AsRef<str>) -> Figure {
         Figure { value: None, note: first_line(why.as_ref()), ..self.figure(id, 0.0, "", 0) }
+    }
+
+    /// Whether there is one for this figure.
+    #[must_use]
+    pub fn has(self, id: &str) -> bool {
+        self.0.iter().any(|goal| goal.id == id)
     }
 
     /// Where a figure stands in the list; parts of the breakdown go last.
@@ -138,15 +146,30 @@ pub struct Figure {
     /// What the paper reports.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub paper: Option<f64>,
+    /// How many runs the value is the median of, and the spread the extremes.
+    #[serde(skip)]
+    pub runs: u64,
     /// Why there is no value, or what to know about it. Only for people.
     #[serde(skip)]
     pub note: String,
+    /// What this very measurement says beside the number, as what the longest was. Part of the note.
+    #[serde(skip)]
+    pub remark: String,
     /// What it is to reach. The JSON has the numbers.
     #[serde(skip)]
     pub goal: Option<Goal>,
 }
 
 impl Figure {
+    /// With a remark, which goes behind its note.
+    #[must_use]
+    pub fn remarked(mut self, remark: &str) -> Self {
+        if !remark.is_empty() {
+            self.note = if self.note.is_empty() { remark.to_owned() } else { format!("{}; {remark}", self.note) };
+        }
+        Self { remark: remark.to_owned(), ..self }
+    }
+
     /// Whether it reaches its goal; `None` without value or without target, or where it is to undercut a peer that has no
     /// figure: nobody knows.
     #[must_use]

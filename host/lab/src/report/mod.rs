@@ -45,6 +45,12 @@ fn size_label<S: Serializer>(size: &Size, serializer: S) -> Result<S::Ok, S::Err
 }
 
 impl Report {
+    /// Another figure, in its place among the goals.
+    pub fn add(&mut self, figure: Option<Figure>, goals: Goals<'_>) {
+        self.figures.extend(figure);
+        self.figures.sort_by_key(|figure| goals.place(&figure.id));
+    }
+
     /// One object in JSON.
     #[must_use]
     pub fn to_json(&self) -> String {

@@ -7,6 +7,7 @@ mod kvm;
 mod marks;
 mod outcome;
 mod progress;
+mod wall;
 
 use abreast::{Need, Room};
 pub use kvm::settings as kvm_settings;
@@ -41,9 +42,16 @@ pub fn experiment(experiment: &Experiment, options: &Options) -> Result<Report, 
     let store = Store::of(experiment.name, options.size().label())?;
     let plan = (experiment.plan)(options.size());
     let progress = Progress::new(options.verbose, plan.trials.len());
-    let bench = Mutex::new(Bench::new(options.size())?);
+    let (watch, bench) = (wall::Watch::start(), Mutex::new(Bench::new(options.size())?));
     let (results, failures) = trials(&plan, &store, options, &bench, &progress)?;
-    Ok(Report { failures, ..report(experiment, options.size(), &plan, &results) })
+    let mut bench = locked(&bench);
+    if failures.is_empty() && options.only.is_none() && !bench.has_reused {
+        let measured = Measured { values: vec![watch.value()], ..Measured::default() };
+        store.keep(&wall::configuration(&plan, &mut bench)?, &measured)?;
+    }
+    let mut report = Report { failures, ..report(experiment, options.size(), &plan, &results) };
+    report.add(wall::figure(experiment, options.size(), &plan, &store, &mut bench), Goals(experiment.goals));
+    Ok(report)
 }
 
 /// What the store has of an experiment, nothing measured; and what is missing or refused, for people.
@@ -67,7 +75,11 @@ pub fn stored(experiment: &Experiment, size: Size) -> Result<(Report, Vec<String
             Err(error) => gaps.push(format!("{}: {error}", trial.label())),
         }
     }
-    Ok((Report { measured_at, ..report(experiment, size, &plan, &results) }, gaps))
+    let mut report = Report { measured_at, ..report(experiment, size, &plan, &results) };
+    if measured_at.is_some() {
+        report.add(wall::figure(experiment, size, &plan, &store, &mut bench), Goals(experiment.goals));
+    }
+    Ok((report, gaps))
 }
 
 /// All results, and what became of the trials that failed.
@@ -153,6 +165,7 @@ fn one(
     let (configuration, wanted) = (locked(bench).configuration(trial)?, options.wants(trial));
     match if options.fresh && wanted { Found::Nothing } else { store.find(&configuration) } {
         Found::Same(measured) => {
+            locked(bench).has_reused = true;
             if wanted {
                 progress.note(&format!("{}: as stored", trial.label()));
             }
@@ -245,6 +258,8 @@ struct Bench {
     digests: Digests,
     emulator: String,
     made: BTreeMap<String, Made>,
+    /// Whether a stored result has been used.
+    has_reused: bool,
 }
 
 /// An initial file system on the disk.
@@ -260,7 +275,13 @@ impl Bench {
     }
 
     fn with(size: Size, emulator: String) -> Result<Self, LabError> {
-        Ok(Self { scratch: Scratch::new(size)?, digests: Digests::default(), emulator, made: BTreeMap::new() })
+        Ok(Self {
+            scratch: Scratch::new(size)?,
+            digests: Digests::default(),
+            emulator,
+            made: BTreeMap::new(),
+            has_reused: false,
+        })
     }
 
     /// Everything that the result of a trial depends on.

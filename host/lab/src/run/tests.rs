@@ -184,3 +184,36 @@ fn what_all_trials_miss_is_told_once_with_what_makes_it() {
     assert_eq!(failures[0], format!("a and 5 other runs: {cause}"));
     assert!(failures[1].starts_with("b: kernel/Image"), "{failures:?}");
 }
+
+#[test]
+fn the_time_of_a_whole_run_is_that_of_its_very_trials() {
+    const GOALS: &[Goal] = &[Goal::new("x_full_minutes", "min", AtMost(10.0), "wall time")];
+    let experiment = |goals| Experiment { name: "x", summary: "", goals, plan: |_| plan(1) };
+    let (_dir, store) = store();
+    let mut bench = Bench::with(Size::Full, "QEMU 10.0.2".into()).expect("a temporary directory");
+    let mut figure = |goals, version| wall::figure(&experiment(goals), Size::Full, &plan(version), &store, &mut bench);
+    // Without a goal nobody misses it.
+    assert_eq!(figure(&[], 1), None);
+    assert_eq!(figure(GOALS, 1).expect("there is a goal").value, None);
+
+    let value = Value { note: "Quiet.".into(), ..Value::new("minutes", 7.5, "min", 1) };
+    let measured = Measured { values: vec![value], ..Measured::default() };
+    let mut other = Bench::with(Size::Full, "QEMU 10.0.2".into()).expect("a temporary directory");
+    store.keep(&wall::configuration(&plan(1), &mut other).expect("no files"), &measured).expect("room");
+    let found = figure(GOALS, 1).expect("it is stored");
+    assert_eq!((found.value, found.is_reached(), found.remark.as_str()), (Some(7.5), Some(true), "Quiet."));
+    assert_eq!(figure(GOALS, 2).expect("there is a goal").value, None, "another version of a trial");
+}
+
+#[test]
+fn a_run_that_takes_a_stored_result_is_no_whole_run() {
+    let _guard = ONE_AT_A_TIME.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+    let (_dir, store) = store();
+    let reused = |fresh| {
+        let bench = Mutex::new(Bench::with(Size::Full, "QEMU 10.0.2".into()).expect("a temporary directory"));
+        let options = Options { fresh, ..Options::default() };
+        trials(&plan(1), &store, &options, &bench, &Progress::silent()).expect("it runs");
+        locked(&bench).has_reused
+    };
+    assert_eq!([reused(false), reused(false), reused(true)], [false, true, false]);
+}
