@@ -13,11 +13,11 @@ use alloc::{sync::Arc, vec::Vec};
 use control::{EventKind, PlacementAction, PlacementReason};
 
 /// Steps of a block in a job: they take a hart of FLASH half of the time between two looks of the planner.
-const STEPS: usize = 16;
+const STEPS: usize = 64;
 /// Of a copy there is one on each node at a time, so it may take a hart twice as long.
-const COPY_STEPS: usize = 32;
-/// Pages of a step, 0.15 ms on FLASH. Between two steps the hart does whatever else there is.
-const STEP: usize = 4;
+const COPY_STEPS: usize = 128;
+/// Pages of a step, 40 us on FLASH. Between two steps the hart does whatever else there is.
+const STEP: usize = 1;
 
 /// A few pages of a VM that go to a node.
 pub struct Job {
