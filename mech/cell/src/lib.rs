@@ -1,0 +1,33 @@
+//! How the cells of one machine talk, although each of them may fail at any moment (Cellular Disco, sections 2.2 and 6).
+//!
+//! # Key types
+//! Each cell has a [`board`]: plain words in its own memory, laid out the same in every copy of the monitor. A cell writes
+//! only its own board, and reads the others' through a [`Port`], whose reads fail when that memory is gone. So no store ever
+//! leaves a cell, and no load of foreign memory can take it down.
+//!
+//! [`Calls`] and [`Service`] are the two ends of a remote procedure call: the request stands on the caller's board, the answer
+//! on the callee's. Each call is carried out once, or not at all and never later.
+//!
+//! # What it refuses
+//! It waits for nobody: each function takes a bounded number of steps and returns. It has no clock, no lock and no allocation;
+//! time is told to it, in ticks of the caller's choice. It does not interpret what a call carries.
+//!
+//! # Locking
+//! None. A board has one writer at a time, its own cell's control hart. Readers on other cells notice a record that changes
+//! under their eyes.
+//!
+//! # Tests
+//! `tests/calls.rs` searches every order of steps, deaths and cut links of three cells; each rule that the search relies on is
+//! broken once, and the search must find it. Torn records are tried at every word.
+#![no_std]
+#![forbid(unsafe_code)]
+
+pub mod board;
+mod calls;
+mod ids;
+mod service;
+
+pub use board::{Payload, Port, Unreadable};
+pub use calls::{CallError, CallId, Calls, Refused};
+pub use ids::{CellId, CellSet, View};
+pub use service::{Service, Ticket};
