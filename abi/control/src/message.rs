@@ -175,7 +175,7 @@ pub enum Request {
         stream: u32,
     },
     /// Begins the upload of a module. Answer: [`Reply::Opened`]; send [`Request::ModuleChunk`]s then. Errors:
-    /// [`ControlError::ModuleExists`], [`ControlError::OutOfMemory`].
+    /// [`ControlError::ModuleExists`], [`ControlError::TooLarge`]: the module alone, or with all others.
     PutModule {
         /// Its name.
         name: Label,
@@ -183,7 +183,8 @@ pub enum Request {
         total_len: u64,
     },
     /// The next bytes of a module. The one that completes it also ends its stream. Answer: [`Reply::Done`]. Errors:
-    /// [`ControlError::UnknownStream`], [`ControlError::WrongStream`], [`ControlError::WrongOffset`].
+    /// [`ControlError::UnknownStream`], [`ControlError::WrongStream`], [`ControlError::WrongOffset`]; and, the upload being as
+    /// before, [`ControlError::TooLarge`] and [`ControlError::OutOfMemory`].
     ModuleChunk {
         /// The id of the [`Request::PutModule`].
         upload: u32,

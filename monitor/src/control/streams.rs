@@ -19,7 +19,7 @@ enum Kind {
     Console { vm: Name, next: u64 },
     Port { vm: Name, port: Label, was_open: bool },
     Events { next: u64, which: Followed },
-    Upload { name: Label, total: u64, bytes: Pieces },
+    Upload { name: Label, bytes: Pieces },
 }
 
 #[derive(Debug)]
@@ -85,8 +85,8 @@ impl Streams {
     }
 
     pub(super) fn begin_upload(&mut self, id: u32, name: Label, total: u64) -> Result<Reply, ControlError> {
-        modules::check_new(&name, total)?;
-        self.add(id, Kind::Upload { name, total, bytes: Pieces::default() })?;
+        let bytes = modules::begin(&name, total)?;
+        self.add(id, Kind::Upload { name, bytes })?;
         Ok(Reply::Opened)
     }
 
@@ -114,15 +114,15 @@ impl Streams {
     }
 
     pub(super) fn upload(&mut self, upload: u32, offset: u64, chunk: &[u8]) -> Result<Reply, ControlError> {
-        let Kind::Upload { name, total, bytes } = &mut self.find(upload)?.kind else {
+        let Kind::Upload { name, bytes } = &mut self.find(upload)?.kind else {
             return Err(ControlError::WrongStream { stream: upload });
         };
         let expected = bytes.len();
-        if offset != expected || expected + chunk.len() as u64 > *total {
+        if offset != expected || chunk.len() as u64 > bytes.missing() {
             return Err(ControlError::WrongOffset { offset, expected });
         }
-        bytes.extend(chunk);
-        if bytes.len() == *total {
+        bytes.extend(chunk)?;
+        if bytes.missing() == 0 {
             let (name, bytes) = (name.clone(), core::mem::take(bytes));
             self.open.retain(|stream| stream.id != upload);
             modules::store(name, bytes)?;

@@ -1,13 +1,23 @@
 //! Modules: the kernels, initrds and firmware that VMs boot from, out of the boot bundle or uploaded.
 
+use crate::machine::{self, heap_reserve, memory};
+use addr::BASE_PAGE;
 use alloc::{string::String, sync::Arc, vec::Vec};
 use control::{ControlError, EventKind, Label, ModuleInfo};
+use core::sync::atomic::{AtomicU64, Ordering};
 use spin::Mutex;
 
 /// Bytes of one piece of an uploaded module. The heap grows by 2 MiB, so pieces have to be smaller.
 const PIECE: usize = 512 << 10;
 /// The largest module that is taken.
 const MAX_BYTES: u64 = 256 << 20;
+/// Modules at a time, bundled ones included: the list of them is part of one answer.
+const MAX_MODULES: usize = 256;
+/// What uploads may take of the machine's memory: one part of so many.
+const SHARE: u64 = 2;
+
+/// Bytes of all pieces: of modules, of uploads under way, and of modules that are forgotten while a VM is loaded from them.
+static HELD: AtomicU64 = AtomicU64::new(0);
 
 /// The content of a module.
 #[derive(Clone, Debug)]
@@ -18,27 +28,43 @@ pub enum Content {
     Uploaded(Arc<Pieces>),
 }
 
-/// Bytes in pieces of [`PIECE`].
+/// An uploaded module, or what has come of one: bytes in pieces of [`PIECE`].
 #[derive(Debug, Default)]
 pub struct Pieces {
     pieces: Vec<Vec<u8>>,
     len: u64,
+    total: u64,
 }
 
 impl Pieces {
-    /// Appends bytes.
-    pub fn extend(&mut self, mut bytes: &[u8]) {
+    /// Appends bytes, of which no more may come than are missing.
+    ///
+    /// # Errors
+    /// [`ControlError::TooLarge`] or [`ControlError::OutOfMemory`]: nothing was appended.
+    pub fn extend(&mut self, mut bytes: &[u8]) -> Result<(), ControlError> {
+        self.make_room(bytes.len() as u64)?;
+        let mut at = (self.len / PIECE as u64) as usize;
         self.len += bytes.len() as u64;
-        while !bytes.is_empty() {
-            if self.pieces.last().is_none_or(|piece| piece.len() == PIECE) {
-                self.pieces.push(Vec::with_capacity(PIECE));
-            }
-            if let Some(piece) = self.pieces.last_mut() {
-                let (now, later) = bytes.split_at(bytes.len().min(PIECE - piece.len()));
-                piece.extend_from_slice(now);
-                bytes = later;
-            }
+        while let Some(piece) = self.pieces.get_mut(at)
+            && !bytes.is_empty()
+        {
+            let (now, later) = bytes.split_at(bytes.len().min(piece.capacity() - piece.len()));
+            piece.extend_from_slice(now);
+            (bytes, at) = (later, at + 1);
         }
+        Ok(())
+    }
+
+    /// Pieces for so many bytes more.
+    fn make_room(&mut self, bytes: u64) -> Result<(), ControlError> {
+        let mut room = self.pieces.iter().map(|piece| piece.capacity() as u64).sum::<u64>();
+        while room < self.len + bytes {
+            // Of a full size but the last one, so that a small module takes little.
+            let piece = new_piece((self.total - room).min(PIECE as u64) as usize)?;
+            room += piece.capacity() as u64;
+            self.pieces.push(piece);
+        }
+        Ok(())
     }
 
     /// How many there are.
@@ -46,6 +72,46 @@ impl Pieces {
     pub const fn len(&self) -> u64 {
         self.len
     }
+
+    /// How many have still to come.
+    #[must_use]
+    pub const fn missing(&self) -> u64 {
+        self.total - self.len
+    }
+}
+
+impl Drop for Pieces {
+    fn drop(&mut self) {
+        let bytes = self.pieces.iter().map(|piece| piece.capacity() as u64).sum();
+        HELD.fetch_sub(bytes, Ordering::Relaxed);
+    }
+}
+
+/// Memory for a piece. A machine that has none left keeps what its heap has for itself.
+fn new_piece(bytes: usize) -> Result<Vec<u8>, ControlError> {
+    let no_memory = || ControlError::OutOfMemory { needed: bytes as u64, free: 0 };
+    if heap_reserve::is_short() {
+        return Err(no_memory());
+    }
+    check_total(bytes as u64)?;
+    let mut piece = Vec::new();
+    piece.try_reserve_exact(bytes).map_err(|_| no_memory())?;
+    HELD.fetch_add(piece.capacity() as u64, Ordering::Relaxed);
+    Ok(piece)
+}
+
+/// Refuses what would make uploads too many.
+fn check_total(more: u64) -> Result<(), ControlError> {
+    let (value, max) = (HELD.load(Ordering::Relaxed) + more, machine_bytes() / SHARE);
+    if value > max {
+        return Err(ControlError::TooLarge { what: "bytes of all uploaded modules".into(), value, max });
+    }
+    Ok(())
+}
+
+fn machine_bytes() -> u64 {
+    let pages = |node| memory::frames().counts(node).total();
+    machine::description().nodes.ids().map(pages).sum::<u64>() * BASE_PAGE
 }
 
 impl Content {
@@ -109,16 +175,27 @@ pub fn find(name: &Label) -> Result<Content, ControlError> {
     found.ok_or_else(|| ControlError::NoSuchModule { name: name.clone() })
 }
 
-/// Refuses a module that may not be uploaded, by its name and size.
+/// Begins the upload of a module of `bytes` bytes, if one of that name and size may be had.
 ///
 /// # Errors
 /// [`ControlError::ModuleExists`], [`ControlError::TooLarge`].
-pub fn check_new(name: &Label, bytes: u64) -> Result<(), ControlError> {
+pub fn begin(name: &Label, bytes: u64) -> Result<Pieces, ControlError> {
     if bytes == 0 || bytes > MAX_BYTES {
         return Err(ControlError::TooLarge { what: "module".into(), value: bytes, max: MAX_BYTES });
     }
-    if MODULES.lock().iter().any(|(known, _)| known == name) {
+    check_new(&MODULES.lock(), name)?;
+    // To be told so at once is better than after half of it; others may be faster all the same.
+    check_total(bytes)?;
+    Ok(Pieces { pieces: Vec::new(), len: 0, total: bytes })
+}
+
+fn check_new(modules: &[(Label, Content)], name: &Label) -> Result<(), ControlError> {
+    if modules.iter().any(|(known, _)| known == name) {
         return Err(ControlError::ModuleExists { name: name.clone() });
+    }
+    if modules.len() >= MAX_MODULES {
+        let value = modules.len() as u64 + 1;
+        return Err(ControlError::TooLarge { what: "number of modules".into(), value, max: MAX_MODULES as u64 });
     }
     Ok(())
 }
@@ -126,11 +203,13 @@ pub fn check_new(name: &Label, bytes: u64) -> Result<(), ControlError> {
 /// Adds an uploaded module.
 ///
 /// # Errors
-/// [`ControlError::ModuleExists`] when somebody was faster.
+/// [`ControlError::ModuleExists`] or [`ControlError::TooLarge`] when somebody was faster.
 pub fn store(name: Label, pieces: Pieces) -> Result<(), ControlError> {
     let bytes = pieces.len();
-    check_new(&name, bytes)?;
-    MODULES.lock().push((name.clone(), Content::Uploaded(Arc::new(pieces))));
+    let mut modules = MODULES.lock();
+    check_new(&modules, &name)?;
+    modules.push((name.clone(), Content::Uploaded(Arc::new(pieces))));
+    drop(modules);
     crate::trace::record(None, EventKind::ModuleStored { name, bytes });
     Ok(())
 }
@@ -143,7 +222,10 @@ pub fn remove(name: &Label) -> Result<(), ControlError> {
     let mut modules = MODULES.lock();
     let at = modules.iter().position(|(known, _)| known == name);
     let at = at.ok_or_else(|| ControlError::NoSuchModule { name: name.clone() })?;
-    modules.swap_remove(at);
+    let forgotten = modules.swap_remove(at);
+    drop(modules);
+    // Many pieces may go back to the heap.
+    drop(forgotten);
     Ok(())
 }
 
