@@ -7,6 +7,7 @@
 //!
 //! # Key types
 //! - [`encode`] and [`Decoder`]: frames on a byte stream. The decoder finds the next frame after garbage.
+//! - [`Exchange`]: both directions of a server's stream, bounded.
 //! - [`ClientMessage`] with a [`Request`]; [`ServerMessage`] with a [`Reply`], a [`ControlError`] or [`StreamData`].
 //! - [`VmSpec`]: a virtual machine as it is to be. [`BootConfig`]: everything that the monitor is told at boot.
 //! - [`ExitCause`] and [`ExitCounts`]: why vCPUs left guest mode, with stable indices.
@@ -39,6 +40,7 @@ mod cell;
 mod check;
 mod error;
 mod event;
+mod exchange;
 mod exit;
 mod frame;
 mod machine;
@@ -60,6 +62,7 @@ pub use error::ControlError;
 pub use event::{
     Event, EventKind, Followed, MigrationReason, PlacementAction, PlacementReason, SharingRefusal, VmLabel,
 };
+pub use exchange::{Exchange, NoRoom};
 pub use exit::{ExitCause, ExitCounts, ExitRecord, ExitTrace, counted};
 pub use frame::{Decoder, EncodeError, FrameError, HEADER_LEN, MAGIC, MAX_DATA, MAX_PAYLOAD, encode};
 pub use machine::{

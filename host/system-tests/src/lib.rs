@@ -21,6 +21,7 @@
 //! | `machines` | the largest machine, uneven ones, holes in memory |
 //! | `counters` | miss counters as a device, and nonsense in their place |
 //! | `places` | pages that migrate and get replicas, on a modelled machine of two nodes |
+//! | `clients` | control clients that ask for more than the monitor has |
 //! | `cells` | several monitors on one machine, each with its VMs, on hardware that fails, too |
 //! | `faults` | hardware that fails, seen from HS-mode and from a guest, at random moments |
 //! | `balance` | vCPUs that stay where they were moved to, on uneven nodes |

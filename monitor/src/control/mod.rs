@@ -1,8 +1,8 @@
 //! The control port: one client (the supervisor or a management guest), served by the control hart in bounded steps.
 //!
 //! [`Server`] owns the conversation: it takes frames apart, answers requests, and keeps the streams going. It never
-//! blocks: what takes time (a VM that is loaded, or loses its memory) is answered later. What it says is bounded: no more is
-//! produced while [`OUT_LIMIT`] bytes wait for the port.
+//! blocks: what takes time (a VM that is loaded, or loses its memory) is answered later. What it says is bounded: neither is
+//! a request taken nor anything else said while [`Exchange::LIMIT`] bytes wait for the port.
 
 mod answers;
 mod port;
@@ -18,17 +18,15 @@ use crate::{
     },
     vm::console,
 };
-use alloc::{collections::VecDeque, vec::Vec};
+use alloc::vec::Vec;
 use control::{
-    Body, ClientMessage, ControlError, Decoder, EventKind, FrameError, Name, PROTOCOL_VERSION, Reply, Request,
+    Body, ClientMessage, ControlError, EventKind, Exchange, FrameError, Name, PROTOCOL_VERSION, Reply, Request,
     ServerHello, ServerMessage, VmState,
 };
 use streams::Streams;
 
-/// Bytes waiting for the port above which streams pause.
-const OUT_LIMIT: usize = 256 << 10;
-/// Bytes taken from the port in one step.
-const CHUNK: usize = 4 << 10;
+/// Answers that may wait for VMs.
+const MAX_WAITING: usize = 256;
 
 /// An answer that waits for a VM to get somewhere.
 #[derive(Debug)]
@@ -61,10 +59,7 @@ impl Waiting {
 /// The conversation with the client.
 #[derive(Debug, Default)]
 pub struct Server {
-    decoder: Decoder,
-    /// Room for what comes, not cleared at each look.
-    chunk: Vec<u8>,
-    out: VecDeque<u8>,
+    exchange: Exchange,
     streams: Streams,
     waiting: Vec<Waiting>,
     shutdown: Option<u32>,
@@ -82,28 +77,26 @@ impl Server {
         self.answer_stores();
         console::set_watched(self.streams.has_console());
         crate::trace::set_all_followed(self.streams.follows_all());
-        if self.out.len() < OUT_LIMIT {
-            let mut produced = Vec::new();
-            self.streams.pump(&mut produced);
-            is_busy |= !produced.is_empty();
-            produced.into_iter().for_each(|message| self.send(&message));
-        }
+        is_busy |= self.streams.pump(&mut self.exchange);
         self.transmit(port);
         if self.shutdown.is_some() && stop_all() && io::disks::stores::settle() {
             self.finish_shutdown(port);
         }
-        is_busy
+        is_busy || self.exchange.can_go_on()
     }
 
+    /// Requests of earlier steps that had no room for their answers, then what has arrived since.
     fn receive(&mut self, port: &mut dyn Port) -> bool {
-        if self.out.len() >= OUT_LIMIT {
-            return false;
-        }
-        self.chunk.resize(CHUNK, 0);
-        let len = port.read(&mut self.chunk);
-        self.decoder.push(&self.chunk[..len]);
-        while let Some(message) = ClientMessage::take(&mut self.decoder) {
-            match message {
+        self.handle_requests();
+        let has_some = self.exchange.receive(|chunk| port.read(chunk));
+        self.handle_requests();
+        // The port interrupts again only after it has said that there is nothing.
+        has_some
+    }
+
+    fn handle_requests(&mut self) {
+        while let Some(request) = self.exchange.next_request() {
+            match request {
                 Ok(message) => self.handle(message),
                 Err(FrameError::Garbage { bytes }) => {
                     crate::trace::record(None, EventKind::ControlGarbage { bytes: bytes as u64 });
@@ -111,29 +104,16 @@ impl Server {
                 Err(FrameError::Undecodable { .. }) => self.error(0, ControlError::BadMessage),
             }
         }
-        // The port interrupts again only after it has said that there is nothing.
-        len > 0
     }
 
     fn transmit(&mut self, port: &mut dyn Port) {
-        // Ends with what was said before: each round takes some of it away.
-        loop {
-            let (front, _) = self.out.as_slices();
-            if front.is_empty() {
-                return;
-            }
-            let taken = port.write(front);
-            if taken == 0 {
-                return;
-            }
-            self.out.drain(..taken);
-        }
+        self.exchange.transmit(|bytes| port.write(bytes));
     }
 
+    /// Says something; whoever comes here has seen that there is room.
     fn send(&mut self, message: &ServerMessage) {
-        match message.encode() {
-            Ok(bytes) => self.out.extend(bytes),
-            Err(why) => log::error!("control: an answer cannot be sent: {why}"),
+        if self.exchange.send(message).is_err() {
+            log::error!("control: the answer to request {} found no room", message.id);
         }
     }
 
@@ -172,6 +152,7 @@ impl Server {
                 Reply::Done
             }
             Request::StartVm { vm } => {
+                self.check_waiting()?;
                 registry::lock().start(&vm)?;
                 self.waiting.push(Waiting { id, vm, until: Until::Launched });
                 return Ok(None);
@@ -186,6 +167,7 @@ impl Server {
                 Reply::Done
             }
             Request::KillVm { vm } => {
+                self.check_waiting()?;
                 registry::lock().find(&vm)?.kill()?;
                 self.waiting.push(Waiting { id, vm, until: Until::State(VmState::Stopped) });
                 return Ok(None);
@@ -239,6 +221,7 @@ impl Server {
     }
 
     fn pause(&mut self, id: u32, vm: Name) -> Result<Option<Reply>, ControlError> {
+        self.check_waiting()?;
         registry::lock().find(&vm)?.pause()?;
         self.waiting.push(Waiting { id, vm, until: Until::State(VmState::Paused) });
         Ok(None)
@@ -251,41 +234,51 @@ impl Server {
 
     /// Answers those whose snapshot is durable, or who have removed something.
     fn answer_stores(&mut self) {
-        for (token, outcome) in io::disks::stores::answers() {
+        while self.exchange.has_room()
+            && let Some((token, outcome)) = io::disks::stores::next_answer()
+        {
             // A client that is gone is not answered.
-            let id = token as u32;
-            match outcome {
-                _ if token != self.token(id) => {}
-                Ok(()) => self.reply(id, Reply::Done),
-                Err(error) => self.error(id, error),
+            if token == self.token(token as u32) {
+                self.answer(token as u32, outcome);
             }
         }
     }
 
-    /// Answers those whose VM has got where they wanted it.
+    /// Answers those whose VM has got where they wanted it, as far as there is room.
     fn answer_waiting(&mut self) {
         if self.waiting.is_empty() {
             return;
         }
         let is_over = self.shutdown.is_some();
-        let mut answers = Vec::new();
-        {
-            let mut registry = registry::lock();
-            self.waiting.retain(|waiting| {
-                let outcome = waiting.outcome(&mut registry);
-                let is_refused = is_over && matches!(waiting.until, Until::Launched);
-                let outcome = outcome.or_else(|| is_refused.then_some(Err(ControlError::ShuttingDown)));
-                let waits = outcome.is_none();
-                answers.extend(outcome.map(|outcome| (waiting.id, outcome)));
-                waits
-            });
-        }
-        for (id, outcome) in answers {
-            match outcome {
-                Ok(()) => self.reply(id, Reply::Done),
-                Err(error) => self.error(id, error),
+        let mut registry = registry::lock();
+        let mut waiting = core::mem::take(&mut self.waiting);
+        waiting.retain(|waiting| {
+            if !self.exchange.has_room() {
+                return true;
             }
+            let outcome = waiting.outcome(&mut registry);
+            let is_refused = is_over && matches!(waiting.until, Until::Launched);
+            let outcome = outcome.or_else(|| is_refused.then_some(Err(ControlError::ShuttingDown)));
+            let waits = outcome.is_none();
+            outcome.into_iter().for_each(|outcome| self.answer(waiting.id, outcome));
+            waits
+        });
+        self.waiting = waiting;
+    }
+
+    fn answer(&mut self, id: u32, outcome: Result<(), ControlError>) {
+        match outcome {
+            Ok(()) => self.reply(id, Reply::Done),
+            Err(error) => self.error(id, error),
         }
+    }
+
+    /// Refuses what would be answered later, if too many wait for such answers.
+    fn check_waiting(&self) -> Result<(), ControlError> {
+        if self.waiting.len() >= MAX_WAITING {
+            return Err(ControlError::Busy { what: "too many requests wait for VMs".into() });
+        }
+        Ok(())
     }
 
     fn finish_shutdown(&mut self, port: &mut dyn Port) {

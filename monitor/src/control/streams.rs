@@ -6,7 +6,8 @@ use crate::services::{
 };
 use alloc::vec::Vec;
 use control::{
-    Body, ConsoleRange, ControlError, Followed, Label, MAX_DATA, Name, Reply, ServerMessage, StreamData, StreamEnd,
+    Body, ConsoleRange, ControlError, Exchange, Followed, Label, MAX_DATA, Name, Reply, ServerMessage, StreamData,
+    StreamEnd,
 };
 
 /// Streams open at a time.
@@ -32,6 +33,8 @@ struct Stream {
 #[derive(Debug, Default)]
 pub struct Streams {
     open: Vec<Stream>,
+    /// Who speaks first; any number, counted round.
+    first: usize,
 }
 
 impl Streams {
@@ -145,20 +148,29 @@ impl Streams {
         self.open.iter_mut().find(|stream| stream.id == id).ok_or(ControlError::UnknownStream { stream: id })
     }
 
-    /// Collects what the streams have to say: at most one message each.
-    pub(super) fn pump(&mut self, out: &mut Vec<ServerMessage>) {
-        let mut ended = Vec::new();
-        for Stream { id, kind } in &mut self.open {
-            match next_data(kind) {
-                Ok(Some(data)) => out.push(ServerMessage { id: *id, body: Body::Stream(data) }),
-                Ok(None) => {}
-                Err(end) => {
-                    out.push(ServerMessage { id: *id, body: Body::Stream(StreamData::End(end)) });
-                    ended.push(*id);
-                }
+    /// Lets each stream say at most one message, as far as there is room: whoever finds none begins the next time. `true` if
+    /// something was said.
+    pub(super) fn pump(&mut self, exchange: &mut Exchange) -> bool {
+        let (count, begin) = (self.open.len(), self.first);
+        let (mut ended, mut has_spoken) = (Vec::new(), false);
+        for at in (begin..begin + count).map(|at| at % count) {
+            if !exchange.has_room() {
+                self.first = at;
+                break;
             }
+            let Stream { id, kind } = &mut self.open[at];
+            let data = match next_data(kind) {
+                Ok(Some(data)) => data,
+                Ok(None) => continue,
+                Err(end) => {
+                    ended.push(*id);
+                    StreamData::End(end)
+                }
+            };
+            has_spoken |= exchange.send(&ServerMessage { id: *id, body: Body::Stream(data) }).is_ok();
         }
         self.open.retain(|stream| !ended.contains(&stream.id));
+        has_spoken
     }
 }
 

@@ -9,7 +9,7 @@ mod backend;
 mod requests;
 
 use backend::Disks;
-pub use requests::{answers, list, remove, settle, snapshot};
+pub use requests::{list, next_answer, remove, settle, snapshot};
 
 use super::{
     Due, PARTS_AT_ONCE,

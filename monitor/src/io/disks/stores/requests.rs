@@ -8,7 +8,10 @@ use control::{ControlError, EventKind, Name, StoreInfo, VmSpec, VolumeInfo};
 use storage::{BLOCK, SECTOR, Status};
 use volumes::{Store, VolumeError};
 
-/// Freezes what a disk of a VM shows. The end is told by [`answers`].
+/// Requests of one store that may wait for it.
+const MAX_ASKED: usize = 64;
+
+/// Freezes what a disk of a VM shows. The end is told by [`next_answer`].
 ///
 /// # Errors
 /// No such disk, no overlay, or the store refuses.
@@ -25,7 +28,7 @@ pub fn snapshot(spec: &VmSpec, disk: &Name, name: &Name, token: u64) -> Result<(
     store.ask(name.as_str(), token, false, |inner| inner.snapshot(&found.volume_name(&spec.name), name.as_str(), token))
 }
 
-/// Removes a volume or snapshot. The end is told by [`answers`].
+/// Removes a volume or snapshot. The end is told by [`next_answer`].
 ///
 /// # Errors
 /// [`ControlError::VolumeRefused`].
@@ -52,6 +55,9 @@ impl StoreUnit {
         change: impl FnOnce(&mut Store) -> Result<(), VolumeError>,
     ) -> Result<(), ControlError> {
         let mut store = self.store.lock();
+        if self.asked.lock().len() >= MAX_ASKED {
+            return Err(ControlError::Busy { what: "too many requests wait for the store".into() });
+        }
         change(&mut store).map_err(|why| refused(&self.name, &why))?;
         self.asked.lock().push(Asked { token, name: name.to_owned(), is_removal });
         store.pump(&mut self.disks(HOME_NODE));
@@ -59,28 +65,28 @@ impl StoreUnit {
         self.pump();
         Ok(())
     }
-}
 
-/// What has become of snapshots and removals: tokens and outcomes.
-pub fn answers() -> Vec<(u64, Result<(), ControlError>)> {
-    let mut answers = Vec::new();
-    for unit in all() {
+    fn next_answer(&self) -> Option<(u64, Result<(), ControlError>)> {
         // Ends: only this hart asks for what is answered here.
-        while let Some(answer) = { unit.store.lock().next_answer() } {
-            let mut asked = unit.asked.lock();
+        while let Some(answer) = { self.store.lock().next_answer() } {
+            let mut asked = self.asked.lock();
             let Some(at) = asked.iter().position(|asked| asked.token == answer.token) else { continue };
             let Asked { name, is_removal: removed, .. } = asked.swap_remove(at);
             if answer.status == Status::Ok {
-                let store = unit.name.clone().into();
+                let store = self.name.clone().into();
                 crate::trace::record(None, EventKind::VolumeChanged { store, name: name.into(), removed });
-                answers.push((answer.token, Ok(())));
-            } else {
-                let why = "the VM has stopped meanwhile, or the store's log could not be written";
-                answers.push((answer.token, Err(refused(&unit.name, &why))));
+                return Some((answer.token, Ok(())));
             }
+            let why = "the VM has stopped meanwhile, or the store's log could not be written";
+            return Some((answer.token, Err(refused(&self.name, &why))));
         }
+        None
     }
-    answers
+}
+
+/// What has become of a snapshot or a removal: its token and outcome.
+pub fn next_answer() -> Option<(u64, Result<(), ControlError>)> {
+    all().iter().find_map(|unit| unit.next_answer())
 }
 
 /// Makes everything durable; `true` when it is.
