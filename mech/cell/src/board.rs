@@ -25,7 +25,11 @@ pub const REVISION: u64 = 1;
 
 const MAGIC_AT: usize = 0;
 const REVISION_AT: usize = 1;
+pub(crate) const LIVE_BEAT_AT: usize = 2;
 const VIEW_AT: usize = 3;
+pub(crate) const LIVE_PROPOSAL_AT: usize = 4;
+pub(crate) const LIVE_LOST_AT: usize = 5;
+pub(crate) const STOPPED_AT: usize = 6;
 const TAKEN_AT: usize = 16;
 const REQUESTS_AT: usize = TAKEN_AT + CELLS * SLOTS;
 const ANSWERS_AT: usize = REQUESTS_AT + CELLS * SLOTS * RECORD_WORDS;
@@ -38,7 +42,7 @@ const END_AT: usize = PAYLOAD_WORDS + 1;
 pub const WORDS: usize = 2048;
 
 const _: () = {
-    assert!(VIEW_AT < TAKEN_AT, "the single words lie before the tables");
+    assert!(VIEW_AT < TAKEN_AT && STOPPED_AT < TAKEN_AT, "the single words lie before the tables");
     assert!(END_AT < RECORD_WORDS, "a record holds both stamps and what it carries");
     assert!(
         (RECORD_WORDS * 8).is_multiple_of(64) && (REQUESTS_AT * 8).is_multiple_of(64),

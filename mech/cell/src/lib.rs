@@ -8,6 +8,8 @@
 //! [`Calls`] and [`Service`] are the two ends of a remote procedure call: the request stands on the caller's board, the answer
 //! on the callee's. Each call is carried out once, or not at all and never later.
 //!
+//! A [`LiveSet`] finds out who is still there, and agrees with the others on who goes on: the [`View`] that calls need.
+//!
 //! # What it refuses
 //! It waits for nobody: each function takes a bounded number of steps and returns. It has no clock, no lock and no allocation;
 //! time is told to it, in ticks of the caller's choice. It does not interpret what a call carries.
@@ -18,16 +20,18 @@
 //!
 //! # Tests
 //! `tests/calls.rs` searches every order of steps, deaths and cut links of three cells; each rule that the search relies on is
-//! broken once, and the search must find it. Torn records are tried at every word.
+//! broken once, and the search must find it. Torn records are tried at every word. `tests/live.rs` does the same for the live set.
 #![no_std]
 #![forbid(unsafe_code)]
 
 pub mod board;
 mod calls;
 mod ids;
+mod live;
 mod service;
 
 pub use board::{Payload, Port, Unreadable};
 pub use calls::{CallError, CallId, Calls, Refused};
 pub use ids::{CellId, CellSet, View};
+pub use live::{LiveSet, Verdict, stop};
 pub use service::{Service, Ticket};
