@@ -1,10 +1,11 @@
 //! Every order in which three cells can call each other, die, lose links and enter a new view.
 //!
-//! One cell dies, or one link is cut, at any step. A step is one poll of one cell, a part of it, or two cells' polls in one another: a cell may stop in the middle of its writes, with its memory lost or still
-//! there to read. In every state: nothing is carried out twice, an answer means that the call was carried out, and a call that
-//! ended with a new epoch was not. In every state where nothing more can happen, no survivor has an open call.
+//! One cell dies, or one link is cut, at any step. A step is one poll of one cell, a part of it, or two cells' polls in one another: a cell
+//! may stop in the middle of its writes, with its memory lost or still there to read. In every state: nothing is carried out
+//! twice, an answer means that the call was carried out, and a call that ended with a new epoch was not. In every state where
+//! nothing more can happen, no survivor has an open call.
 
-use cell::{CallError, CallId, Calls, CellId, CellSet, Port, Service, Unreadable, View, board};
+use cell::{CallError, CallId, Calls, CellId, CellSet, Port, Refused, Service, Unreadable, View, board};
 use indexmap::IndexSet;
 use std::collections::BTreeMap;
 use std::hash::{Hash, Hasher};
@@ -153,7 +154,9 @@ impl World {
         match act {
             0 => self.begin_or_poll(me, left, between),
             1 => self.serve(me, left),
-            _ => self.enter(me, left),
+            2 => self.enter(me, left),
+            // Both, in the middle of another cell's act.
+            _ => self.serve(me, left).and(self.enter(me, left)),
         }
     }
 
@@ -226,7 +229,7 @@ impl World {
     fn interleaved(&self, me: usize, act: usize, each: &mut dyn FnMut(String, World)) {
         let Some(Call::Open(_)) = (act == 0).then(|| self.script[self.current(me).expect("it acted")]) else { return };
         for other in (0..3).filter(|&other| other != me && self.life[other] == Life::Runs) {
-            for (after_ops, other_act) in [(1, 1), (1, 2), (2, 1), (2, 2), (3, 1)] {
+            for (after_ops, other_act) in [(1, 1), (1, 2), (1, 3), (2, 1), (2, 2), (2, 3), (3, 1)] {
                 let mut after = self.clone();
                 if after.act(me, 0, usize::MAX, Some((after_ops, other, other_act))).is_some() {
                     each(format!("cell {me} does 0; after {after_ops} words, cell {other} does {other_act}"), after);
@@ -357,6 +360,30 @@ fn no_state_of_three_cells_that_call_is_wrong() {
     let states = explore(ALL).unwrap_or_else(|story| panic!("{story}"));
     println!("{states} states");
     assert!(states > 10_000, "only {states} states: something stands still");
+}
+
+#[test]
+fn calls_are_refused_where_they_could_not_end() {
+    let mut world = World::new(ALL);
+    let mut calls = Calls::new(id(0));
+    let mut sight = Sight::new(&mut world, 0, usize::MAX, None);
+    let payload = [0; board::PAYLOAD_WORDS];
+    let mut call = |to| calls.call(&mut sight, FIRST, id(to), &payload, NEVER);
+    assert_eq!(call(0), Err(Refused::NotMember), "itself");
+    assert_eq!(call(3), Err(Refused::NotMember));
+    for _ in 0..board::SLOTS {
+        call(1).expect("a free slot");
+    }
+    assert_eq!(call(1), Err(Refused::Busy));
+    call(2).expect("other cells' slots are free");
+}
+
+#[test]
+fn a_board_is_ready_once_it_has_begun() {
+    let mut world = World::new(ALL);
+    world.boards[2].clear();
+    let mut sight = Sight::new(&mut world, 0, usize::MAX, None);
+    assert_eq!([1, 2].map(|cell| board::is_ready(&mut sight, id(cell))), [Ok(true), Ok(false)]);
 }
 
 #[test]
