@@ -26,8 +26,8 @@ use crate::{
     },
 };
 use ::platform::{
-    Aplic, GuestTree, InterruptController, PlatformSpec, Plic,
-    guest_tree::{CacheBlocks, Interrupts as TreeInterrupts, MmuType},
+    Aplic, InterruptController, PlatformSpec, Plic,
+    guest_tree::{CacheBlocks, Interrupts as TreeInterrupts, MmuType, TreeDraft, TreeError},
     map,
 };
 use ::vcpu::sbi::Entry;
@@ -160,8 +160,8 @@ fn node_of(harts: &[CpuIndex]) -> NodeId {
 fn plan(vm: &Vm, home: Home) -> Result<Loading, ControlError> {
     let ram_end = RAM_START + vm.memory().bytes();
     let mut plan = Plan::new(ram_end);
-    let (pc, bootargs, initrd) = match &vm.spec().boot {
-        Boot::Kernel { kernel, initrd, cmdline } => {
+    let (pc, initrd) = match &vm.spec().boot {
+        Boot::Kernel { kernel, initrd, .. } => {
             let kernel = modules::find(kernel)?;
             let entry = RAM_START + map::KERNEL_OFFSET;
             // Not its room for variables: who clears that touches it first.
@@ -169,22 +169,24 @@ fn plan(vm: &Vm, home: Home) -> Result<Loading, ControlError> {
             let kernel_end = entry + memory_footprint(&kernel);
             let initrd = initrd.as_ref().map(modules::find).transpose()?;
             let range = initrd.map(|initrd| place_initrd(&mut plan, &initrd, kernel_end)).transpose()?;
-            (entry, cmdline.as_str(), range)
+            (entry, range)
         }
         Boot::Firmware { module } => {
             let firmware = modules::find(module)?;
             // Where S-mode firmware for this board is linked, as on QEMU.
             let entry = RAM_START + map::KERNEL_OFFSET;
             plan.add(&firmware, 0, entry, firmware.len())?;
-            (entry, "", None)
+            (entry, None)
         }
-        Boot::Program { program, entry, segments, initrd, cmdline } => {
-            (*entry, cmdline.as_str(), program::plan(&mut plan, (program, segments), initrd.as_ref())?)
+        Boot::Program { program, entry, segments, initrd, .. } => {
+            (*entry, program::plan(&mut plan, (program, segments), initrd.as_ref())?)
         }
     };
-    let tree = build_tree(vm, bootargs, initrd, home.topology.as_ref())?;
+    // It is written in steps of its own, which fail for want of memory alone.
+    with_platform(vm, initrd, home.topology.as_ref(), &[], |spec| spec.check())
+        .map_err(|why| too_small(alloc::format!("device tree: {why}")))?;
     let at = (ram_end - TREE_ROOM) & !(BASE_PAGE - 1);
-    plan.add_tree(tree, at).map_err(|_| too_small("no room for the device tree".into()))?;
+    plan.set_tree(at, initrd);
     Ok(Loading::new(plan, home, Entry { pc, opaque: at }))
 }
 
@@ -214,19 +216,29 @@ fn place_initrd(plan: &mut Plan, initrd: &Content, kernel_end: u64) -> Result<(u
     }
 }
 
-fn build_tree(
+/// The device tree of a VM, with random numbers of its own.
+///
+/// # Errors
+/// What [`plan`] has refused before.
+fn draft_tree(vm: &Vm, initrd: Option<(u64, u64)>, topology: Option<&Topology>) -> Result<TreeDraft, TreeError> {
+    let mut seed = [0; 64];
+    machine::entropy::stream().fill(&mut seed);
+    with_platform(vm, initrd, topology, &seed, TreeDraft::new)
+}
+
+/// Hands on what a VM's guest is told of its machine.
+fn with_platform<R>(
     vm: &Vm,
-    bootargs: &str,
     initrd: Option<(u64, u64)>,
     topology: Option<&Topology>,
-) -> Result<GuestTree, ControlError> {
+    rng_seed: &[u8],
+    tell: impl FnOnce(&PlatformSpec<'_>) -> R,
+) -> R {
     let description = machine::description();
     let hart = &description.harts[0];
     let names = guest_extensions(vm.has_imsic());
     let virtio_slots: Vec<u8> = vm.platform().slots().map(|(slot, _)| slot as u8).collect();
-    let mut seed = [0; 64];
-    machine::entropy::stream().fill(&mut seed);
-    let tree = GuestTree::build(&PlatformSpec {
+    tell(&PlatformSpec {
         vcpus: vm.spec().vcpus,
         extensions: &names,
         mmu: match hart.mmu {
@@ -247,12 +259,14 @@ fn build_tree(
             TreeInterrupts::Plic
         },
         virtio_slots: &virtio_slots,
-        bootargs,
+        bootargs: match &vm.spec().boot {
+            Boot::Kernel { cmdline, .. } | Boot::Program { cmdline, .. } => cmdline,
+            Boot::Firmware { .. } => "",
+        },
         initrd: initrd.map(|(start, end)| start..end).as_ref(),
-        rng_seed: &seed,
+        rng_seed,
         numa: topology.map(Topology::numa),
-    });
-    tree.map_err(|why| too_small(alloc::format!("device tree: {why}")))
+    })
 }
 
 /// The ISA that a guest is told: what all harts have, less what is the monitor's own (H, machine-level and hypervisor

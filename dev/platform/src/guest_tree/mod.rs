@@ -41,6 +41,29 @@ mod phandle {
 /// room for it to do: U-Boot keeps its own variables right behind it.
 const SLACK_BYTES: usize = 4096;
 
+/// A device tree for a guest that is not flattened yet: a step of its own for who must not take long at a time.
+#[derive(Debug)]
+pub struct TreeDraft(DeviceTree);
+
+impl TreeDraft {
+    /// The tree of a machine.
+    ///
+    /// # Errors
+    /// [`TreeError`] when the description contradicts itself.
+    pub fn new(spec: &PlatformSpec<'_>) -> Result<Self, TreeError> {
+        spec.check()?;
+        let mut tree = DeviceTree::new();
+        tree.root = root(spec).finish();
+        Ok(Self(tree))
+    }
+
+    /// Flattens it.
+    #[must_use]
+    pub fn flatten(&self) -> GuestTree {
+        GuestTree { blob: with_slack(self.0.to_dtb()) }
+    }
+}
+
 /// A flattened device tree for a guest.
 #[derive(Clone, Debug)]
 pub struct GuestTree {
@@ -53,10 +76,7 @@ impl GuestTree {
     /// # Errors
     /// [`TreeError`] when the description contradicts itself.
     pub fn build(spec: &PlatformSpec<'_>) -> Result<Self, TreeError> {
-        spec.check()?;
-        let mut tree = DeviceTree::new();
-        tree.root = root(spec).finish();
-        Ok(Self { blob: with_slack(tree.to_dtb()) })
+        Ok(TreeDraft::new(spec)?.flatten())
     }
 
     /// The flattened tree, to be put into guest memory at a multiple of 8.

@@ -159,7 +159,10 @@ const LOCAL_DISTANCE: u32 = 10;
 
 impl PlatformSpec<'_> {
     /// Refuses what contradicts itself.
-    pub(super) fn check(&self) -> Result<(), TreeError> {
+    ///
+    /// # Errors
+    /// What does.
+    pub fn check(&self) -> Result<(), TreeError> {
         if self.vcpus == 0 || self.vcpus > MAX_VCPUS {
             return Err(TreeError::VcpuCount(self.vcpus));
         }

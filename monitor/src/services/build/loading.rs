@@ -14,11 +14,11 @@ use crate::{
         topology::Topology,
     },
 };
-use ::platform::guest_tree::GuestTree;
+use ::platform::guest_tree::{GuestTree, TreeDraft};
 use ::vcpu::sbi::Entry;
 use addr::{BASE_PAGE, GuestPhysAddr, NodeId};
 use alloc::vec::Vec;
-use control::ControlError;
+use control::{ControlError, TREE_ROOM};
 use device::GuestMemory as _;
 
 /// Bytes that one step touches and copies at most. All else that the control hart has to do waits for a step.
@@ -65,16 +65,27 @@ struct Piece {
     len: u64,
 }
 
-/// What is to be loaded, in this order.
+/// The device tree on its way: drafting and flattening it take a step each.
+enum Tree {
+    /// It goes there, and names this initrd.
+    Planned { start: u64, initrd: Option<(u64, u64)> },
+    /// The same, drafted.
+    Drafted { start: u64, draft: TreeDraft },
+    /// It is the last piece.
+    Written,
+}
+
+/// What is to be loaded, in this order, and then the device tree.
 pub struct Plan {
     pieces: Vec<Piece>,
+    tree: Tree,
     ram_end: u64,
 }
 
 impl Plan {
     /// Nothing yet, for a VM whose memory ends at `ram_end`.
     pub const fn new(ram_end: u64) -> Self {
-        Self { pieces: Vec::new(), ram_end }
+        Self { pieces: Vec::new(), tree: Tree::Written, ram_end }
     }
 
     /// Where the VM's memory ends.
@@ -90,13 +101,9 @@ impl Plan {
         self.push(Piece { source: Source::Module(content.clone()), offset, start, len })
     }
 
-    /// The device tree goes to `start`.
-    ///
-    /// # Errors
-    /// The VM has no memory there.
-    pub fn add_tree(&mut self, tree: GuestTree, start: u64) -> Result<(), ControlError> {
-        let len = tree.blob().len() as u64;
-        self.push(Piece { source: Source::Tree(tree), offset: 0, start, len })
+    /// The device tree goes to `start`, where [`TREE_ROOM`] is left, and names this initrd.
+    pub fn set_tree(&mut self, start: u64, initrd: Option<(u64, u64)>) {
+        self.tree = Tree::Planned { start, initrd };
     }
 
     fn push(&mut self, piece: Piece) -> Result<(), ControlError> {
@@ -124,6 +131,7 @@ pub enum Step {
 /// A VM's memory on its way to be what the VM boots from.
 pub struct Loading {
     pieces: Vec<Piece>,
+    tree: Tree,
     /// The piece that is being copied, and how much of it is in its place.
     piece: usize,
     done: u64,
@@ -134,12 +142,15 @@ pub struct Loading {
 impl Loading {
     /// Nothing is done yet.
     pub fn new(plan: Plan, home: Home, entry: Entry) -> Self {
-        Self { pieces: plan.pieces, piece: 0, done: 0, home, entry }
+        Self { pieces: plan.pieces, tree: plan.tree, piece: 0, done: 0, home, entry }
     }
 
     /// One bounded step for `vm`, the VM that this was made for.
     pub fn step(&mut self, vm: &Vm) -> Step {
         let Some(piece) = self.pieces.get(self.piece) else {
+            if let Some(step) = self.step_tree(vm) {
+                return step;
+            }
             // vCPU 0 starts; the others wait for HSM.
             let _ = vm.vcpus().first().map(|vcpu| vcpu.claim_start(self.entry));
             return Step::Loaded;
@@ -160,6 +171,29 @@ impl Loading {
         }
         self.done += bytes.len() as u64;
         Step::More
+    }
+
+    /// A step towards the device tree; `None` if it is written.
+    fn step_tree(&mut self, vm: &Vm) -> Option<Step> {
+        match core::mem::replace(&mut self.tree, Tree::Written) {
+            Tree::Planned { start, initrd } => match super::draft_tree(vm, initrd, self.home.topology.as_ref()) {
+                Ok(draft) => self.tree = Tree::Drafted { start, draft },
+                Err(why) => {
+                    log::error!("device tree, which was in order when it was planned: {why}");
+                    return Some(Step::NoMemory { needed: TREE_ROOM });
+                }
+            },
+            Tree::Drafted { start, draft } => {
+                let tree = draft.flatten();
+                let len = tree.blob().len() as u64;
+                if len > TREE_ROOM {
+                    return Some(Step::NoMemory { needed: len });
+                }
+                self.pieces.push(Piece { source: Source::Tree(tree), offset: 0, start, len });
+            }
+            Tree::Written => return None,
+        }
+        Some(Step::More)
     }
 }
 
