@@ -8,6 +8,8 @@ pub const SECTOR: u64 = 512;
 pub const BLOCK: u64 = BASE_PAGE;
 /// Sectors in a block.
 pub const SECTORS_PER_BLOCK: u64 = BLOCK / SECTOR;
+/// What one call should do at most: on the slowest machine that we model, mapping or copying so many blocks takes half a millisecond.
+pub const BLOCKS_PER_CALL: u64 = 64;
 /// Most blocks of one operation of the machine's disk: 128 KiB.
 pub const MAX_OP_BLOCKS: usize = 32;
 
@@ -129,6 +131,9 @@ pub struct Context<'a> {
     pub io: &'a mut dyn DiskIo,
     /// Where fresh pages should be: the node of the requesting vCPU.
     pub node: NodeId,
+    /// Blocks that may still be mapped or copied, see [`BLOCKS_PER_CALL`]. A call counts them down, and with none left its request
+    /// comes back for more. The last step may take some more than there are, at most an operation's.
+    pub budget: u64,
 }
 
 /// A guest's scatter-gather list.

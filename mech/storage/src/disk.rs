@@ -33,8 +33,9 @@ pub struct SharedDisk {
     pub(crate) ops: Ops,
     pub(crate) mounts: SlotMap<MountKey, Mount>,
     pub(crate) pending: SlotMap<JobId, Pending>,
-    /// Woken requests, in order. Some may be gone by now.
-    pub(crate) ready: VecDeque<JobId>,
+    /// Mounts with woken requests, each once: they take turns, so that nobody waits behind all requests of another. Some may have
+    /// none left by now.
+    pub(crate) turns: VecDeque<MountKey>,
     /// Requests that wait for room among the operations, or for a page.
     pub(crate) stalled: VecDeque<JobId>,
     /// Private blocks of VMs that are gone.
@@ -46,11 +47,11 @@ pub struct SharedDisk {
 #[derive(Debug, Default)]
 pub(crate) struct Pending {
     /// Taken out while it advances.
-    job: Option<Job>,
+    pub job: Option<Job>,
     /// Its own copy of the guest's list.
     segments: Vec<(GuestPhysAddr, u32)>,
     /// It is in the ready queue.
-    is_ready: bool,
+    pub is_ready: bool,
 }
 
 /// Why a request stops advancing.
@@ -93,7 +94,7 @@ impl SharedDisk {
             ops: Ops::default(),
             mounts: SlotMap::with_key(),
             pending: SlotMap::with_key(),
-            ready: VecDeque::new(),
+            turns: VecDeque::new(),
             stalled: VecDeque::new(),
             dying: Vec::new(),
             metrics: DiskMetrics::default(),
@@ -145,8 +146,9 @@ impl SharedDisk {
             Mode::ReadOnly => Backing::Nowhere,
         };
         let holder = spec.holder.to_owned();
-        let streams = Streams::default();
-        Ok(MountId(self.mounts.insert(Mount { holder, first_sector, sectors, backing, streams })))
+        let (streams, ready) = (Streams::default(), VecDeque::new());
+        let mount = Mount { holder, first_sector, sectors, backing, streams, ready, has_turn: false };
+        Ok(MountId(self.mounts.insert(mount)))
     }
 
     /// Size of a virtual disk in sectors; 0 for one that is gone.
@@ -232,25 +234,6 @@ impl SharedDisk {
                 Outcome::Pending
             }
         }
-    }
-
-    /// Whether [`SharedDisk::next_ready`] may have requests. It has none if this is `false`.
-    #[must_use]
-    pub fn has_ready(&self) -> bool {
-        !self.ready.is_empty()
-    }
-
-    /// The next pending request that can go on. It does so in [`SharedDisk::resume`].
-    pub fn next_ready(&mut self) -> Option<Ready> {
-        while let Some(id) = self.ready.pop_front() {
-            if let Some(pending) = self.pending.get_mut(id)
-                && let Some(job) = pending.job.as_ref()
-            {
-                pending.is_ready = false;
-                return Some(Ready { mount: job.mount, tag: job.tag, job: id });
-            }
-        }
-        None
     }
 
     /// Goes on with a pending request. One that was cancelled meanwhile stays [`Outcome::Pending`] for ever.
@@ -440,24 +423,5 @@ impl SharedDisk {
     /// The job of a pending request that is not advancing at this moment: all of them while an operation ends.
     pub(crate) fn job_mut(&mut self, id: JobId) -> Option<&mut Job> {
         self.pending.get_mut(id)?.job.as_mut()
-    }
-
-    pub(crate) fn make_ready(&mut self, id: JobId) {
-        if let Some(pending) = self.pending.get_mut(id)
-            && !pending.is_ready
-        {
-            pending.is_ready = true;
-            self.ready.push_back(id);
-        }
-    }
-
-    /// Lets requests try again that found no room: a few, or all when nothing is left whose end could wake them.
-    fn wake_stalled(&mut self) {
-        const AT_ONCE: usize = 4;
-        let count = if self.ops.is_empty() { self.stalled.len() } else { AT_ONCE };
-        for _ in 0..count {
-            let Some(id) = self.stalled.pop_front() else { return };
-            self.make_ready(id);
-        }
     }
 }

@@ -56,11 +56,12 @@ mod read;
 mod request;
 #[cfg(test)]
 mod tests;
+mod turns;
 mod write;
 
 pub use contract::{
-    BLOCK, BadGuestMemory, Context, DiskIo, FailedIo, GuestCopy, IoRefused, IoToken, MAX_OP_BLOCKS, PageStore, Piece,
-    SECTOR, SECTORS_PER_BLOCK, Segments,
+    BLOCK, BLOCKS_PER_CALL, BadGuestMemory, Context, DiskIo, FailedIo, GuestCopy, IoRefused, IoToken, MAX_OP_BLOCKS,
+    PageStore, Piece, SECTOR, SECTORS_PER_BLOCK, Segments,
 };
 pub use disk::{MAX_SECTORS, SharedDisk};
 pub use index::{BlockIndex, RANGE_BLOCKS};

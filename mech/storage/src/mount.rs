@@ -1,11 +1,13 @@
 //! Virtual disks: who sees which part of a machine disk, and who may write it.
 
+use alloc::collections::VecDeque;
 use alloc::string::String;
 
 use thiserror::Error;
 
 use crate::contract::SECTORS_PER_BLOCK;
 use crate::overlay::Overlay;
+use crate::request::JobId;
 
 /// Who sees what a guest writes to its disk.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -71,6 +73,10 @@ pub(crate) struct Mount {
     pub sectors: u64,
     pub backing: Backing,
     pub streams: Streams,
+    /// Its woken requests, in order. Some may be gone by now.
+    pub ready: VecDeque<JobId>,
+    /// It waits for its turn to go on with these.
+    pub has_turn: bool,
 }
 
 /// Where writes go.

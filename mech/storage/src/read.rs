@@ -15,8 +15,6 @@ use crate::ops::{OpId, Work, token};
 use crate::overlay::{SectorMask, View, sector_addr};
 use crate::request::{Job, Kind, Portion, Status};
 
-/// Work that one call does at most: 1 MiB of copying. A longer request comes back for more.
-const BLOCKS_PER_CALL: u64 = 256;
 /// What a step without copying counts as: it may give a range of pages back.
 const BLOCKS_PER_STEP: u64 = 8;
 /// Operations that one look ahead in a request starts at most.
@@ -66,8 +64,8 @@ impl SharedDisk {
         if job.kind == Kind::Flush {
             return self.flush(job, ctx);
         }
-        let mut done = 0;
-        while done < BLOCKS_PER_CALL {
+        // Ends: each step takes some of the budget, or makes room for the next one a few times.
+        while ctx.budget > 0 {
             if job.left == 0 {
                 return Stop::End(Status::Ok);
             }
@@ -81,7 +79,8 @@ impl SharedDisk {
             match step {
                 Ok(sectors) => {
                     job.advance(sectors);
-                    done += if job.kind.has_data() { sectors.div_ceil(SECTORS_PER_BLOCK) } else { BLOCKS_PER_STEP };
+                    let done = if job.kind.has_data() { sectors.div_ceil(SECTORS_PER_BLOCK) } else { BLOCKS_PER_STEP };
+                    ctx.budget = ctx.budget.saturating_sub(done);
                 }
                 Err(Stop::NoGuestPage) if job.rooms_made < MOST_ROOMS && self.make_guest_room(ctx) => {
                     job.rooms_made += 1

@@ -4,18 +4,16 @@ use alloc::boxed::Box;
 use alloc::vec::Vec;
 
 use addr::GuestPhysAddr;
-use storage::{BLOCK, GuestCopy, Kind, Outcome, Request, SECTOR, SECTORS_PER_BLOCK, Status};
+use storage::{GuestCopy, Kind, Outcome, Request, SECTOR, Status};
 
 use crate::commit::Waiter;
 use crate::contract::{Backend, Target};
-use crate::layers::{Entry, Mask, Source};
+use crate::settle::Effect;
 use crate::store::{Op, OpOwner, Store, VolumeId, op_key, op_number};
 
 /// What one call does at most, counted in blocks that are copied: these take well below a millisecond on any machine that we
 /// know. A longer request comes back for more.
 const WORK_PER_CALL: u64 = 64;
-/// Looks into layers that count as one block.
-const LOOKS_PER_BLOCK: u64 = 32;
 /// Changes of the index that count as one block.
 pub const CHANGES_PER_BLOCK: u64 = 8;
 /// What a look for the next block that a layer has counts as: it may go through the topmost table of the index.
@@ -36,14 +34,14 @@ pub struct Job {
     /// Its own copy of the guest's list.
     segments: Vec<(GuestPhysAddr, u32)>,
     /// Parts under way.
-    outstanding: u32,
+    pub outstanding: u32,
     pub failure: Option<Status>,
     /// What is true when the parts so far have ended well.
     pub effects: Vec<Effect>,
     /// Where the runs of blocks begin that it holds, see [`HeldBlocks`](crate::held::HeldBlocks).
     pub held: Vec<u64>,
     /// Blocks of a write since its effects were applied.
-    unsettled: u64,
+    pub unsettled: u64,
     /// What the present call may still do, counted in blocks that are copied.
     work: u64,
     /// The layer that it writes to.
@@ -53,17 +51,6 @@ pub struct Job {
     is_ready: bool,
     /// A flush waits for a commit.
     is_flushing: bool,
-}
-
-/// `count` blocks from `block` on have sectors `mask` in data blocks from `target` on.
-#[derive(Clone, Copy, Debug)]
-pub struct Effect {
-    pub block: u64,
-    pub count: u64,
-    pub target: u64,
-    pub mask: Mask,
-    /// The data blocks were taken for it.
-    pub is_new: bool,
 }
 
 /// Why a job stops advancing.
@@ -131,7 +118,7 @@ impl Store {
             effects: Vec::new(),
             held: Vec::new(),
             unsettled: 0,
-            work: 0,
+            work: WORK_PER_CALL,
             layer: None,
             is_cancelled: false,
             is_ready: false,
@@ -160,10 +147,32 @@ impl Store {
         !self.ready.is_empty()
     }
 
-    /// Goes on with a request. A cancelled one stays [`Outcome::Pending`] for ever.
-    pub fn resume(&mut self, ready: Ready, guest: &dyn GuestCopy, backend: &mut dyn Backend) -> Outcome {
+    /// The next request of `volume` that can go on, if it is among the next ones of all.
+    pub fn next_ready_of(&mut self, volume: VolumeId) -> Option<Ready> {
+        /// How many are looked at.
+        const AMONG: usize = 64;
+        let mut next = self.ready.iter().take(AMONG);
+        let at = next.position(|id| self.jobs.get(*id).is_some_and(|job| job.volume == volume))?;
+        let id = self.ready.remove(at)?;
+        let job = self.jobs.get_mut(id)?;
+        job.is_ready = false;
+        Some(Ready { volume, tag: job.tag, is_cancelled: job.is_cancelled, job: id })
+    }
+
+    /// Goes on with a request; takes what it has done from `budget`, in blocks that are copied, and does little with none left. A
+    /// cancelled one stays [`Outcome::Pending`] for ever.
+    pub fn resume(
+        &mut self,
+        ready: Ready,
+        guest: &dyn GuestCopy,
+        backend: &mut dyn Backend,
+        budget: &mut u64,
+    ) -> Outcome {
         let Some(mut job) = self.jobs.remove(ready.job) else { return Outcome::Pending };
+        let most = (*budget).clamp(1, WORK_PER_CALL);
+        job.work = most;
         let stop = self.advance(ready.job, &mut job, guest, backend);
+        *budget = budget.saturating_sub((most - job.work).max(1));
         let is_cancelled = job.is_cancelled;
         match self.put_away(ready.job, job, stop) {
             Outcome::Done(_) if is_cancelled => Outcome::Pending,
@@ -275,49 +284,6 @@ impl Store {
         self.reap();
     }
 
-    /// What a long write has written so far takes effect, as soon as no part of it is under way.
-    fn settle(&mut self, job: &mut Job) -> Result<(), Stop> {
-        let Some(layer) = job.layer.filter(|_| job.unsettled > 0) else { return Ok(()) };
-        if job.outstanding > 0 {
-            return Err(Stop::Outstanding);
-        }
-        let settled = core::mem::take(&mut job.unsettled);
-        job.spend(settled.div_ceil(CHANGES_PER_BLOCK));
-        job.held.drain(..).for_each(|first| self.held.remove(layer, first));
-        self.promised -= job.effects.len();
-        job.effects.drain(..).for_each(|effect| self.apply(layer, effect));
-        self.unblock();
-        Ok(())
-    }
-
-    /// A part of a write waits while the log has too much to write. It keeps nothing meanwhile that others wait for.
-    fn await_log(&mut self, job: &mut Job) -> Result<(), Stop> {
-        if self.is_broken {
-            return Err(Stop::End(Status::IoError));
-        }
-        if !self.is_behind() {
-            return Ok(());
-        }
-        self.settle(job)?;
-        // It refers to nothing now, so what it has freed itself need not wait for it.
-        self.reap();
-        if self.is_behind() { Err(Stop::Blocked) } else { Ok(()) }
-    }
-
-    fn apply(&mut self, layer: u32, effect: Effect) {
-        for step in 0..effect.count {
-            let (block, target) = (effect.block + step, effect.target + step);
-            let now = self.layers.get(layer).and_then(|layer| layer.index.get(block)).copied();
-            let old = now.map_or(0, Entry::mask);
-            let is_there = now.is_some_and(|now| now.target() == target);
-            if (effect.is_new || is_there) && (!is_there || old | effect.mask != old) {
-                // Sectors that were zero have been written as such.
-                let entry = Entry::new(target, effect.mask | old);
-                entry.into_iter().for_each(|entry| self.set_entry(layer, block, entry));
-            }
-        }
-    }
-
     /// Takes a job as far as it goes.
     fn advance(&mut self, id: u64, job: &mut Job, guest: &dyn GuestCopy, backend: &mut dyn Backend) -> Stop {
         let stop = self.advance_until(id, job, guest, backend);
@@ -348,7 +314,6 @@ impl Store {
                 }
             }
         }
-        job.work = WORK_PER_CALL;
         if job.unsettled >= MAX_UNSETTLED
             && let Err(stop) = self.settle(job)
         {
@@ -420,33 +385,6 @@ impl Store {
         };
         self.promised += job.effects.len() - effects;
         part
-    }
-
-    fn read_part(
-        &mut self,
-        id: u64,
-        job: &mut Job,
-        guest: &dyn GuestCopy,
-        backend: &mut dyn Backend,
-    ) -> Result<u64, Stop> {
-        let mounted = self.mounts.get(job.volume.0).ok_or(Stop::End(Status::IoError))?;
-        let all_looks = job.work * LOOKS_PER_BLOCK;
-        let mut looks = all_looks;
-        let most = job.left.min(job.work * SECTORS_PER_BLOCK);
-        let (source, count) = self.layers.find_run(mounted.top, job.sector, most, &mut looks);
-        job.spend(count.div_ceil(SECTORS_PER_BLOCK).max((all_looks - looks).div_ceil(LOOKS_PER_BLOCK)));
-        let data = job.window(count * SECTOR);
-        let (to, sector) = match source {
-            Source::Base => (Target::Base(job.volume), job.sector),
-            Source::Store(sector) => (Target::Store, sector),
-            Source::Zero => {
-                let is_written = data.iter().all(|(at, len)| write_zeroes(guest, *at, *len));
-                return if is_written { Ok(count) } else { Err(Stop::End(Status::IoError)) };
-            }
-        };
-        let request = Request { kind: Kind::Read, sector, sectors: count, segments: &data };
-        self.start(id, job, to, request, guest, backend);
-        Ok(count)
     }
 
     /// Starts a part of a job.
@@ -522,24 +460,4 @@ impl Job {
         }
         found
     }
-}
-
-fn write_zeroes(guest: &dyn GuestCopy, at: GuestPhysAddr, len: u32) -> bool {
-    static ZEROES: [u8; BLOCK as usize] = [0; BLOCK as usize];
-    let mut done = 0;
-    while done < len {
-        let Some(to) = at.checked_add(done.into()) else { return false };
-        // Page by page, each of which is looked for once. At most a page.
-        let part = (len - done).min((BLOCK - to.page_offset()) as u32);
-        if guest.write(to, &ZEROES[..part as usize]).is_err() {
-            return false;
-        }
-        done += part;
-    }
-    true
-}
-
-/// Sectors of a part, cut to whole blocks of `blocks`.
-pub fn sectors_of(sector: u64, left: u64, blocks: u64) -> u64 {
-    (blocks * SECTORS_PER_BLOCK - sector % SECTORS_PER_BLOCK).min(left)
 }

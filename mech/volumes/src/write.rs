@@ -3,8 +3,9 @@
 use storage::{GuestCopy, Kind, Request, SECTOR, SECTORS_PER_BLOCK, Segments, Status};
 
 use crate::contract::{Backend, Target};
-use crate::job::{CHANGES_PER_BLOCK, Effect, Job, Stop, WORK_PER_SKIP, sectors_of};
+use crate::job::{CHANGES_PER_BLOCK, Job, Stop, WORK_PER_SKIP};
 use crate::layers::{ALL, Entry, Mask, mask};
+use crate::settle::Effect;
 use crate::store::Store;
 
 struct NoData;
@@ -249,4 +250,9 @@ fn parts(sector: u64, count: u64) -> impl Iterator<Item = (u64, Mask, u64)> {
         let end = ((block + 1) * SECTORS_PER_BLOCK).min(sector + count);
         (block, mask(start - block * SECTORS_PER_BLOCK, end - start), block - first)
     })
+}
+
+/// Sectors of a part, cut to whole blocks of `blocks`.
+fn sectors_of(sector: u64, left: u64, blocks: u64) -> u64 {
+    (blocks * SECTORS_PER_BLOCK - sector % SECTORS_PER_BLOCK).min(left)
 }

@@ -6,26 +6,24 @@
 //! comes between the device and the shared disks, see [`stores`].
 
 mod access;
+mod answers;
 pub mod stores;
 
 use self::access::{Driver, Guest, MachinePages};
+pub use self::answers::{cache_bytes, check, devices, list, stats};
 use super::DeviceOwner;
 use crate::machine::{self, HOME_NODE, devices, direct, memory::frames, relief::Locked};
-use addr::{BASE_PAGE, NodeId, VmId};
-use alloc::{
-    string::{String, ToString},
-    sync::Weak,
-    vec::Vec,
-};
-use control::{ControlError, DeviceInfo, DiskInfo, DiskMode, DiskSpec, DiskStats, EventKind, Name, VmSpec};
-use core::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use addr::{BASE_PAGE, VmId};
+use alloc::{string::ToString, sync::Weak, vec::Vec};
+use control::{ControlError, DiskMode, DiskSpec, EventKind, Name};
+use core::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use device::GuestMemory;
 use machine_io::SECTOR_BYTES;
 use rv::csr;
 use spin::{Mutex, Once};
 use storage::{
-    Context, DiskIo, FailedIo, IoToken, Mode, MountError, MountId, MountSpec, Outcome, PageStore, Piece, Ready,
-    Request, SharedDisk, Status, gpt,
+    BLOCKS_PER_CALL, Context, DiskIo, FailedIo, IoToken, Mode, MountError, MountId, MountSpec, Outcome, PageStore,
+    Piece, Ready, Request, SharedDisk, Status, gpt,
 };
 use virtio::block::{BlockStatus, BlockTag};
 
@@ -131,17 +129,19 @@ enum Backing {
     Volume(stores::VolumeView),
 }
 
-/// Requests that can go on once the device's lock is free.
-pub struct Due(Option<&'static stores::StoreUnit>, [usize; 2]);
+/// Requests of a VM that can go on once the device's lock is free.
+pub struct Due {
+    unit: usize,
+    mount: MountId,
+    volume: Option<stores::DueVolume>,
+}
 
 impl Due {
-    /// Goes on with them.
+    /// Goes on with them for a while. Those of other VMs are the control hart's: a guest does not pay for them.
     pub fn run(self) {
-        pump(self.1[0]);
-        if let Some(store) = self.0 {
-            pump(self.1[1]);
-            store.pump();
-        }
+        let mut budget = BLOCKS_AT_ONCE;
+        pump(self.unit, Some(self.mount), &mut budget);
+        self.volume.into_iter().for_each(|volume| volume.run(&mut budget));
     }
 }
 
@@ -271,7 +271,7 @@ impl View {
     #[must_use]
     pub fn due(&self) -> Due {
         match &self.backing {
-            Backing::Plain { unit, .. } => Due(None, [*unit; 2]),
+            Backing::Plain { unit, mount } => Due { unit: *unit, mount: *mount, volume: None },
             Backing::Volume(volume) => volume.due(),
         }
     }
@@ -286,12 +286,12 @@ fn submit_plain(
 ) -> (Outcome, bool) {
     let node = crate::hart::this_hart().map_or(HOME_NODE, |hart| hart.node);
     let mut driver = Driver { index: unit };
-    let mut context = Context { pages: &MachinePages, io: &mut driver, node };
+    let mut context = Context { pages: &MachinePages, io: &mut driver, node, budget: BLOCKS_PER_CALL };
     let guest = Guest::new(memory);
     let answer = {
         let mut shared = units()[unit].shared.lock();
         let outcome = shared.submit(mount, tag.raw(), request, &guest, &mut context);
-        (outcome, shared.has_ready())
+        (outcome, shared.has_ready_of(mount))
     };
     guest.settle();
     answer
@@ -320,11 +320,13 @@ pub const fn block_status(status: Status) -> BlockStatus {
 /// One bounded step: completions of all disks, requests that can go on, pages of disks that are gone. `true` while there
 /// is more to do at once.
 pub fn step() -> bool {
-    let mut is_busy = false;
-    for (index, unit) in units().iter().enumerate() {
+    static TURN: AtomicUsize = AtomicUsize::new(0);
+    let turn = TURN.fetch_add(1, Ordering::Relaxed);
+    let (mut is_busy, mut budget) = (false, BLOCKS_AT_ONCE);
+    for (index, unit) in in_turn(units(), turn) {
         let mut ends = 0;
         loop {
-            if ends == PARTS_AT_ONCE {
+            if ends == ENDS_AT_ONCE {
                 is_busy = true;
                 break;
             }
@@ -339,10 +341,10 @@ pub fn step() -> bool {
                 crate::trace::record(None, EventKind::DiskError { disk: unit.name.clone(), sector, write });
             }
         }
-        pump(index);
+        pump(index, None, &mut budget);
         is_busy |= unit.shared.lock().clean_up(&MachinePages);
     }
-    is_busy | keep_bound() | stores::step()
+    is_busy | keep_bound() | stores::step(turn)
 }
 
 /// Keeps the caches of all disks together within their bound: the largest one lets go of what was not used lately. `true`
@@ -357,8 +359,18 @@ fn keep_bound() -> bool {
     unit.shared.lock().trim(excess.min(AT_ONCE), &MachinePages) > 0 && excess > AT_ONCE
 }
 
-/// Parts of requests that one call goes on with. Others make more ready meanwhile: the rest is the control hart's.
-const PARTS_AT_ONCE: usize = 16;
+/// Completions of one disk that one call takes.
+const ENDS_AT_ONCE: usize = 16;
+/// Blocks that one call goes on with, of all disks, and again of all stores. Others make more ready meanwhile: the rest is the control
+/// hart's, which looks between its steps whether anybody calls it.
+const BLOCKS_AT_ONCE: u64 = BLOCKS_PER_CALL / 2;
+
+/// All of them, from another one on in each turn: a step's budget goes to another one first.
+fn in_turn<T>(all: &[T], turn: usize) -> impl Iterator<Item = (usize, &T)> {
+    let first = turn % all.len().max(1);
+    let (before, rest) = all.split_at(first);
+    (first..).zip(rest).chain(before.iter().enumerate())
+}
 
 /// Waits until nobody touches the memory of a VM that is ending, for any disk or store. Nobody begins again. No disk may be locked.
 pub fn let_go() {
@@ -366,27 +378,40 @@ pub fn let_go() {
     units().iter().for_each(|unit| drop(unit.shared.lock()));
 }
 
-/// Goes on with the requests of a disk that can. No device may be locked.
-pub fn pump(index: usize) {
+/// Goes on with the requests of a disk that can, of one mount or of all in turn, as far as `budget` goes: blocks. No device may be
+/// locked.
+fn pump(index: usize, of: Option<MountId>, budget: &mut u64) {
     let unit = &units()[index];
-    for _ in 0..PARTS_AT_ONCE {
-        let Some(ready) = unit.shared.lock().next_ready() else { return };
+    // Ends: each request takes some of the budget.
+    while *budget > 0 {
+        let next = {
+            let mut shared = unit.shared.lock();
+            match of {
+                Some(mount) => shared.next_ready_of(mount),
+                None => shared.next_ready(),
+            }
+        };
+        let Some(ready) = next else { break };
+        // What it takes to end a request.
+        *budget -= 1;
         let place = {
             let mounted = unit.mounted.lock();
             mounted.iter().find(|mounted| mounted.mount == ready.mount).map(|m| (m.vm.upgrade(), m.slot))
         };
         match place {
-            Some((Some(vm), slot)) => resume(index, ready, &*vm, slot),
+            Some((Some(vm), slot)) => resume(index, ready, (&*vm, slot), budget),
             Some((None, _)) => {}
-            None => stores::go_on(index, ready),
+            None => stores::go_on(index, ready, budget),
         }
     }
-    machine::agenda::wake_control();
+    if unit.shared.lock().has_ready() {
+        machine::agenda::wake_control();
+    }
 }
 
-fn resume(index: usize, ready: Ready, vm: &dyn DeviceOwner, slot: usize) {
+fn resume(index: usize, ready: Ready, (vm, slot): (&dyn DeviceOwner, usize), budget: &mut u64) {
     let mut driver = Driver { index };
-    let mut context = Context { pages: &MachinePages, io: &mut driver, node: HOME_NODE };
+    let mut context = Context { pages: &MachinePages, io: &mut driver, node: HOME_NODE, budget: (*budget).max(1) };
     let guest = Guest::new(vm.memory());
     let mut shared = units()[index].shared.lock();
     if vm.is_ending() {
@@ -394,6 +419,7 @@ fn resume(index: usize, ready: Ready, vm: &dyn DeviceOwner, slot: usize) {
         return;
     }
     let outcome = shared.resume(ready, &guest, &mut context);
+    *budget = context.budget.min(*budget);
     drop(shared);
     guest.settle();
     if let Outcome::Done(status) = outcome {
@@ -414,76 +440,4 @@ pub fn shrink(most: u64, locked: Locked) -> bool {
         crate::trace::record(None, EventKind::DiskCacheShrunk { pages: freed });
     }
     freed > 0
-}
-
-/// Refuses a description that names disks, or partitions of them, that do not exist.
-///
-/// # Errors
-/// [`ControlError::NoSuchDisk`], [`ControlError::NoSuchPartition`].
-pub fn check(spec: &VmSpec) -> Result<(), ControlError> {
-    for disk in &spec.disks {
-        let (_, unit) = find(&disk.source)?;
-        let shared = unit.shared.lock();
-        if let Some(label) = &disk.partition
-            && !shared.partitions().iter().any(|partition| partition.label == *label)
-        {
-            return Err(ControlError::NoSuchPartition { disk: disk.source.clone(), label: label.clone() });
-        }
-        drop(shared);
-        disk.overlay.as_ref().map_or(Ok(()), stores::check)?;
-    }
-    Ok(())
-}
-
-/// All disks.
-#[must_use]
-pub fn list() -> Vec<DiskInfo> {
-    let info = |(index, unit): (usize, &Unit)| {
-        let shared = unit.shared.lock();
-        let driver = devices::all().disks[index].lock();
-        DiskInfo {
-            name: unit.name.clone(),
-            bytes: driver.capacity_sectors() * SECTOR_BYTES,
-            read_only: driver.is_read_only(),
-            partitions: shared.partitions().iter().map(|partition| String::from(&*partition.label)).collect(),
-            persistent_for: shared.persistent_holder().and_then(|holder| Name::new(holder).ok()),
-        }
-    };
-    units().iter().enumerate().map(info).collect()
-}
-
-/// Counters of all disks.
-#[must_use]
-pub fn stats() -> Vec<DiskStats> {
-    let of = |unit: &Unit| {
-        let metrics = unit.shared.lock().metrics();
-        DiskStats {
-            name: unit.name.clone(),
-            cached_bytes: metrics.cached_pages * BASE_PAGE,
-            hits: metrics.hits,
-            misses: metrics.misses,
-            joins: metrics.joins,
-            mapped_bytes: metrics.mapped_bytes,
-            unaligned_bytes: metrics.unaligned_bytes,
-            refused_bytes: metrics.refused_bytes,
-            reads: metrics.io_reads,
-            read_bytes: metrics.io_blocks_read * BASE_PAGE,
-            writes: metrics.io_writes,
-            written_bytes: metrics.io_sectors_written * SECTOR_BYTES,
-            reclaimed_pages: metrics.reclaimed,
-        }
-    };
-    units().iter().map(of).collect()
-}
-
-/// Devices for `ls`.
-#[must_use]
-pub fn devices() -> Vec<DeviceInfo> {
-    devices::all().list()
-}
-
-/// Bytes of the disk caches in memory of `node`.
-#[must_use]
-pub fn cache_bytes(node: NodeId) -> u64 {
-    units().iter().map(|unit| unit.shared.lock().cached_pages_on(node) * BASE_PAGE).sum()
 }

@@ -115,6 +115,44 @@ fn a_request_longer_than_a_turn_comes_back() {
     world.end(&[a]);
 }
 
+/// Long requests go on in small steps, and the disks that have some take turns: a short one comes soon, whatever others want.
+#[test]
+fn ready_requests_take_turns_and_small_steps() {
+    let pages = Pages::new(10_000);
+    let mut world = World::new(&pages, SECTORS, vec![], 2_000);
+    let (greedy, modest) = (world.private("greedy"), world.private("modest"));
+    assert_eq!(world.run(greedy, Kind::Read, 0, 8_000, 0), Status::Ok);
+    // All of it is in the cache: only the bound of a call stops them.
+    for tag in 1..=20 {
+        assert_eq!(world.submit(greedy, tag, Kind::Read, 0, 8_000, 0, 1 << 20), Outcome::Pending);
+    }
+    assert_eq!(world.submit(modest, 99, Kind::Read, 0, 8 * (BLOCKS_PER_CALL + 1), 0, 1 << 20), Outcome::Pending);
+    let moved = |world: &World<'_>| world.disk.metrics().mapped_bytes;
+    let mut turns = Vec::new();
+    // Ends with the last request.
+    while let Some(ready) = world.disk.next_ready() {
+        let before = moved(&world);
+        turns.push(ready.tag);
+        let mut ctx = Context { pages: world.pages, io: &mut world.io, node: addr::NodeId(0), budget: 5 };
+        if let Outcome::Done(status) = world.disk.resume(ready, &world.guest, &mut ctx) {
+            world.done.push((ready.tag, status));
+        }
+        assert!(moved(&world) - before <= 5 * BLOCK, "{} bytes in one call", moved(&world) - before);
+    }
+    assert_eq!(turns[..3].iter().filter(|tag| **tag == 99).count(), 1, "{:?}", &turns[..3]);
+    assert_eq!(turns.iter().position(|tag| *tag == 2), Some(2), "requests of a disk take turns as well");
+    assert_eq!(world.done.len(), 22);
+    assert!(world.done.iter().all(|(_, status)| *status == Status::Ok));
+    // A VM goes on with its own only.
+    assert_eq!(world.submit(greedy, 1, Kind::Read, 0, 8_000, 0, 1 << 20), Outcome::Pending);
+    assert!(world.disk.has_ready_of(greedy) && !world.disk.has_ready_of(modest));
+    assert_eq!(world.disk.next_ready_of(modest), None);
+    let ready = world.disk.next_ready_of(greedy).expect("it can go on");
+    assert_eq!((ready.tag, world.disk.has_ready(), world.disk.next_ready()), (1, false, None));
+    world.disk.cancel(greedy);
+    world.end(&[greedy, modest]);
+}
+
 #[test]
 fn the_cache_keeps_its_bound_and_what_is_used() {
     let pages = Pages::new(10_000);

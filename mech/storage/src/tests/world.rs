@@ -375,7 +375,7 @@ impl<'a> World<'a> {
         sectors: u64,
         segments: &Vec<(GuestPhysAddr, u32)>,
     ) -> Outcome {
-        let mut ctx = Context { pages: self.pages, io: &mut self.io, node: NodeId(0) };
+        let mut ctx = Context { pages: self.pages, io: &mut self.io, node: NodeId(0), budget: BLOCKS_PER_CALL };
         let outcome = self.disk.submit(mount, tag, Request { kind, sector, sectors, segments }, &self.guest, &mut ctx);
         if let Outcome::Done(status) = outcome {
             self.done.push((tag, status));
@@ -393,7 +393,7 @@ impl<'a> World<'a> {
 
     pub fn go_on(&mut self) {
         while let Some(ready) = self.disk.next_ready() {
-            let mut ctx = Context { pages: self.pages, io: &mut self.io, node: NodeId(0) };
+            let mut ctx = Context { pages: self.pages, io: &mut self.io, node: NodeId(0), budget: BLOCKS_PER_CALL };
             if let Outcome::Done(status) = self.disk.resume(ready, &self.guest, &mut ctx) {
                 self.done.push((ready.tag, status));
             }

@@ -369,7 +369,7 @@ fn a_long_request_is_done_in_small_steps() {
                 break;
             }
             let ready = world.store.next_ready().expect("it goes on by itself");
-            outcome = world.store.resume(ready, &guest, &mut world.disks);
+            outcome = world.store.resume(ready, &guest, &mut world.disks, &mut { u64::MAX });
         }
         assert_eq!((outcome, done), (Outcome::Done(Status::Ok), BLOCKS));
     }
@@ -403,7 +403,7 @@ fn a_long_change_is_made_in_small_steps() {
             while world.store.clean_up() {}
             before = used(&world);
             let ready = world.store.next_ready().expect("it goes on by itself");
-            outcome = world.store.resume(ready, &guest, &mut world.disks);
+            outcome = world.store.resume(ready, &guest, &mut world.disks, &mut { u64::MAX });
         }
         assert_eq!(outcome, Outcome::Done(Status::Ok));
         assert_eq!(world.flush(a), Status::Ok);

@@ -296,7 +296,7 @@ impl World {
         self.store.pump(&mut self.disks);
         while self.store.has_ready() || self.store.has_garbage() {
             while let Some(ready) = self.store.next_ready() {
-                if let Outcome::Done(status) = self.store.resume(ready, &guest, &mut self.disks) {
+                if let Outcome::Done(status) = self.store.resume(ready, &guest, &mut self.disks, &mut { u64::MAX }) {
                     assert!(!ready.is_cancelled);
                     self.done.push((ready.tag, status));
                 }

@@ -7,12 +7,14 @@
 
 mod backend;
 mod requests;
+mod view;
 
 use backend::Disks;
 pub use requests::{list, next_answer, remove, settle, snapshot};
+pub use view::{DueVolume, VolumeView};
 
 use super::{
-    Due, PARTS_AT_ONCE,
+    BLOCKS_AT_ONCE,
     access::{Driver, Gone, Guest, MachinePages, OwnBytes},
     find, read_now, refusal, units,
 };
@@ -30,9 +32,8 @@ use alloc::{
 };
 use control::{ControlError, DiskSpec, EventKind, Name, OverlaySpec};
 use core::sync::atomic::{AtomicBool, Ordering};
-use device::GuestMemory;
 use spin::Mutex;
-use storage::{Context, GuestCopy, Mode, MountId, MountSpec, Outcome, Ready, Request, SECTORS_PER_BLOCK};
+use storage::{Context, GuestCopy, Mode, MountId, MountSpec, Outcome, Ready, SECTORS_PER_BLOCK};
 use virtio::{block::BlockTag, rng::EntropySource};
 use volumes::{Base, Owner, Store, VolumeId};
 
@@ -83,14 +84,6 @@ struct Asked {
     token: u64,
     name: String,
     is_removal: bool,
-}
-
-/// A VM's view of a volume; given back when it is dropped.
-pub struct VolumeView {
-    store: &'static StoreUnit,
-    volume: VolumeId,
-    base_unit: usize,
-    base: MountId,
 }
 
 /// Looks for stores on all disks. Called once, during boot.
@@ -281,7 +274,7 @@ pub(super) fn mount(
     match mounted {
         Ok(volume) => {
             store.users.lock().push(User { volume, vm: vm.clone(), slot, base_unit, base });
-            Ok(VolumeView { store, volume, base_unit, base })
+            Ok(VolumeView::new(store, volume, base_unit, base))
         }
         Err(why) => {
             disk.shared.lock().unmount(base);
@@ -290,67 +283,11 @@ pub(super) fn mount(
     }
 }
 
-impl VolumeView {
-    /// Sectors of 512 bytes.
-    pub fn sectors(&self) -> u64 {
-        self.store.store.lock().sectors(self.volume)
-    }
-
-    /// The store's name.
-    pub fn store_name(&self) -> String {
-        self.store.name.clone()
-    }
-
-    /// Starts a request. Also says whether there is work for [`VolumeView::due`].
-    pub fn submit(&self, tag: BlockTag, request: Request<'_>, memory: &dyn GuestMemory) -> (Outcome, bool) {
-        let node = crate::hart::this_hart().map_or(HOME_NODE, |hart| hart.node);
-        let guest = Guest::new(memory);
-        let mut disks = self.store.disks(node);
-        let (outcome, has_ready) = {
-            let mut store = self.store.store.lock();
-            store.freeze_index(heap_reserve::is_short());
-            let outcome = store.submit(self.volume, tag.raw(), &request, &guest, &mut disks);
-            store.pump(&mut disks);
-            (outcome, store.has_ready())
-        };
-        guest.settle();
-        (outcome, has_ready || self.is_disk_ready())
-    }
-
-    /// Forgets the requests under way. Says whether there is work for [`VolumeView::due`].
-    pub fn cancel(&self) -> bool {
-        let mut store = self.store.store.lock();
-        units()[self.base_unit].shared.lock().cancel(self.base);
-        store.cancel(self.volume);
-        store.has_ready() || self.is_disk_ready()
-    }
-
-    pub fn due(&self) -> Due {
-        Due(Some(self.store), [self.base_unit, self.store.unit])
-    }
-
-    fn is_disk_ready(&self) -> bool {
-        [self.base_unit, self.store.unit].into_iter().any(|unit| units()[unit].shared.lock().has_ready())
-    }
-}
-
-impl Drop for VolumeView {
-    fn drop(&mut self) {
-        let mut store = self.store.store.lock();
-        units()[self.base_unit].shared.lock().unmount(self.base);
-        store.unmount(self.volume);
-        self.store.users.lock().retain(|user| user.volume != self.volume);
-        // What its guest did not flush need not be kept, but is.
-        store.sync();
-        store.pump(&mut self.store.disks(HOME_NODE));
-    }
-}
-
 /// A request of a store on a shared disk can go on.
-pub(super) fn go_on(unit: usize, ready: Ready) {
+pub(super) fn go_on(unit: usize, ready: Ready, budget: &mut u64) {
     if let Some(store) = all().into_iter().find(|store| store.has_mount(unit, ready.mount)) {
-        store.go_on(unit, ready);
-        store.pump();
+        let volume = store.go_on(unit, ready, budget);
+        store.pump(volume, budget);
     }
 }
 
@@ -370,12 +307,17 @@ impl StoreUnit {
         user.vm.upgrade().map(|vm| (vm, user.slot))
     }
 
-    fn go_on(&self, unit: usize, ready: Ready) {
-        let resume = |guest: &dyn GuestCopy| {
+    /// Goes on with what a request, or the log, has under way on a disk. Returns the request's volume.
+    fn go_on(&self, unit: usize, ready: Ready, budget: &mut u64) -> Option<VolumeId> {
+        let mut resume = |guest: &dyn GuestCopy| {
             let mut driver = Driver { index: unit };
-            let mut context = Context { pages: &MachinePages, io: &mut driver, node: HOME_NODE };
-            units()[unit].shared.lock().resume(ready, guest, &mut context)
+            let mut context =
+                Context { pages: &MachinePages, io: &mut driver, node: HOME_NODE, budget: (*budget).max(1) };
+            let outcome = units()[unit].shared.lock().resume(ready, guest, &mut context);
+            *budget = context.budget.min(*budget);
+            outcome
         };
+        let mut of = None;
         // Let go of after the lock: it may be the last one, and the VM's end asks for the lock.
         let vm;
         let outcome = {
@@ -383,6 +325,7 @@ impl StoreUnit {
             let store = self.store.lock();
             match store.owner(ready.tag) {
                 Owner::Guest(volume) => {
+                    of = Some(volume);
                     vm = self.vm_of(volume);
                     match &vm {
                         Some((vm, _)) if !vm.is_ending() => {
@@ -404,15 +347,18 @@ impl StoreUnit {
             store.on_done(ready.tag, status);
             store.pump(&mut self.disks(HOME_NODE));
         }
+        of
     }
 
-    /// Goes on with the requests that can. No device may be locked.
-    pub fn pump(&self) {
+    /// Goes on with the requests that can, of one volume or of all, as far as `budget` goes: blocks that are copied. No device may be
+    /// locked.
+    fn pump(&self, of: Option<VolumeId>, budget: &mut u64) {
         if self.is_pumping.swap(true, Ordering::SeqCst) {
             // Whoever does it looks again afterwards.
             return;
         }
-        let _ = (0..PARTS_AT_ONCE).any(|_| !self.pump_one());
+        // Ends: each request takes some of the budget.
+        while *budget > 0 && self.pump_one(of, budget) {}
         self.is_pumping.store(false, Ordering::SeqCst);
         self.tell_trouble();
         let is_due = {
@@ -425,20 +371,24 @@ impl StoreUnit {
         }
     }
 
-    fn pump_one(&self) -> bool {
+    fn pump_one(&self, of: Option<VolumeId>, budget: &mut u64) -> bool {
         let vm;
         let mut store = self.store.lock();
-        let Some(ready) = store.next_ready() else { return false };
+        let next = match of {
+            Some(volume) => store.next_ready_of(volume),
+            None => store.next_ready(),
+        };
+        let Some(ready) = next else { return false };
         store.freeze_index(heap_reserve::is_short());
         vm = if ready.is_cancelled { None } else { self.vm_of(ready.volume) };
         let mut disks = self.disks(HOME_NODE);
         let Some((vm, slot)) = vm.as_ref().filter(|(vm, _)| !vm.is_ending()) else {
-            let _ = store.resume(ready, &Gone, &mut disks);
+            let _ = store.resume(ready, &Gone, &mut disks, budget);
             store.pump(&mut disks);
             return true;
         };
         let guest = Guest::new(vm.memory());
-        let outcome = store.resume(ready, &guest, &mut disks);
+        let outcome = store.resume(ready, &guest, &mut disks, budget);
         store.pump(&mut disks);
         drop(store);
         guest.settle();
@@ -469,15 +419,15 @@ pub(super) fn let_go() {
 }
 
 /// One bounded step of what nobody waits for. `true` while there is more to do at once.
-pub(super) fn step() -> bool {
-    let mut is_busy = false;
-    for unit in all() {
+pub(super) fn step(turn: usize) -> bool {
+    let (mut is_busy, mut budget) = (false, BLOCKS_AT_ONCE);
+    for (_, unit) in super::in_turn(&all(), turn) {
         let mut store = unit.store.lock();
         is_busy |= store.clean_up();
         store.pump(&mut unit.disks(HOME_NODE));
         is_busy |= store.has_answer();
         drop(store);
-        unit.pump();
+        unit.pump(None, &mut budget);
     }
     is_busy
 }

@@ -8,7 +8,7 @@ use super::{
     StoreUnit,
 };
 use addr::{GuestPhysAddr, NodeId};
-use storage::{Context, GuestCopy, Kind, MountId, Outcome, Request, SECTOR, Status};
+use storage::{BLOCKS_PER_CALL, Context, GuestCopy, Kind, MountId, Outcome, Request, SECTOR, Status};
 use volumes::{Backend, Target};
 
 /// The disks as a store sees them.
@@ -20,7 +20,7 @@ pub(super) struct Disks<'a> {
 impl Disks<'_> {
     fn submit_to(&self, unit: usize, mount: MountId, op: u64, request: Request<'_>, guest: &dyn GuestCopy) -> Outcome {
         let mut driver = Driver { index: unit };
-        let mut context = Context { pages: &MachinePages, io: &mut driver, node: self.node };
+        let mut context = Context { pages: &MachinePages, io: &mut driver, node: self.node, budget: BLOCKS_PER_CALL };
         units()[unit].shared.lock().submit(mount, op, request, guest, &mut context)
     }
 

@@ -1,6 +1,6 @@
 //! What a control client asks of stores: snapshots, removals, lists.
 
-use super::super::find;
+use super::super::{BLOCKS_AT_ONCE, find};
 use super::{Asked, StoreUnit, all, find_store, refused, store_name};
 use crate::machine::HOME_NODE;
 use alloc::{borrow::ToOwned, vec::Vec};
@@ -62,7 +62,7 @@ impl StoreUnit {
         self.asked.lock().push(Asked { token, name: name.to_owned(), is_removal });
         store.pump(&mut self.disks(HOME_NODE));
         drop(store);
-        self.pump();
+        self.pump(None, &mut { BLOCKS_AT_ONCE });
         Ok(())
     }
 
@@ -98,7 +98,7 @@ pub fn settle() -> bool {
         store.pump(&mut unit.disks(HOME_NODE));
         is_quiet &= store.is_quiet();
         drop(store);
-        unit.pump();
+        unit.pump(None, &mut { BLOCKS_AT_ONCE });
     }
     is_quiet
 }
