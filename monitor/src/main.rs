@@ -34,8 +34,7 @@ mod vm;
 #[cfg(target_os = "none")]
 #[panic_handler]
 fn panic(info: &core::panic::PanicInfo<'_>) -> ! {
-    machine::logging::last_words(format_args!("{info}"));
-    hart::fail()
+    services::crash::panicked(info)
 }
 
 #[cfg(not(target_os = "none"))]

@@ -11,7 +11,7 @@ use crate::problem::SpecError;
 use crate::spec::VmSpec;
 
 /// Version of [`BootConfig`]'s layout.
-pub const BOOT_CONFIG_VERSION: u32 = 6;
+pub const BOOT_CONFIG_VERSION: u32 = 7;
 /// Its file name in the boot bundle (a cpio "newc" archive). Every other file there is a module.
 pub const BOOT_CONFIG_NAME: &str = "boot.cfg";
 /// Most VMs of a machine.
@@ -60,6 +60,10 @@ pub struct MonitorOptions {
     pub log: LogLevel,
     /// What it judges by where pages should be.
     pub placement_by: PlacementBy,
+    /// Whether clients may make it panic: for tests of what comes then.
+    pub allow_panic: bool,
+    /// How often the machine was started again after a panic.
+    pub restarts: u32,
 }
 
 impl Default for MonitorOptions {
@@ -71,6 +75,8 @@ impl Default for MonitorOptions {
             trace: true,
             log: LogLevel::Info,
             placement_by: PlacementBy::Misses,
+            allow_panic: false,
+            restarts: 0,
         }
     }
 }

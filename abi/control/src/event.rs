@@ -22,6 +22,20 @@ pub struct Event {
     pub kind: EventKind,
 }
 
+impl Event {
+    /// It as bytes, in `room`; `None` if that is too small. Takes no memory.
+    #[must_use]
+    pub fn to_bytes<'a>(&self, room: &'a mut [u8]) -> Option<&'a [u8]> {
+        postcard::to_slice(self, room).ok().map(|bytes| &*bytes)
+    }
+
+    /// The event of such bytes; `None` if they are damaged or of another version.
+    #[must_use]
+    pub fn from_bytes(bytes: &[u8]) -> Option<Self> {
+        postcard::take_from_bytes(bytes).ok().filter(|(_, rest)| rest.is_empty()).map(|(event, _)| event)
+    }
+}
+
 /// A VM in an event. It may be gone when the event is read.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct VmLabel {

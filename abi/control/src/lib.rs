@@ -70,8 +70,8 @@ pub use machine::{
     MonitorInfo, NodeInfo,
 };
 pub use message::{
-    Body, ClientMessage, ConsoleRange, EventBatch, PROTOCOL_VERSION, Reply, Request, ServerHello, ServerMessage,
-    StreamData, StreamEnd,
+    Body, ClientMessage, ConsoleRange, EventBatch, PROTOCOL_VERSION, PanicBy, Reply, Request, ServerHello,
+    ServerMessage, StreamData, StreamEnd,
 };
 pub use name::{Label, LabelError, MAX_LABEL, MAX_NAME, Name, NameError};
 pub use problem::{SpecError, SpecProblem};

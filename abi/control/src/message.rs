@@ -1,6 +1,6 @@
 //! Requests, replies and streams.
 
-use addr::VcpuIndex;
+use addr::{CpuIndex, VcpuIndex};
 use alloc::string::String;
 use alloc::vec::Vec;
 use serde::{Deserialize, Serialize};
@@ -239,6 +239,24 @@ pub enum Request {
         /// The first page, counted from the beginning of its RAM.
         first: u64,
     },
+    /// Makes the monitor panic on a hart, to see what comes then. Answer: [`Reply::Done`], just before. Errors:
+    /// [`ControlError::Unsupported`] if the machine file does not allow it
+    /// ([`crate::MonitorOptions::allow_panic`]), or there is no such hart.
+    Panic {
+        /// The hart.
+        hart: CpuIndex,
+        /// How.
+        how: PanicBy,
+    },
+}
+
+/// How a monitor is made to panic.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum PanicBy {
+    /// By a statement.
+    Statement,
+    /// By a stack that overflows, which is a trap.
+    Overflow,
 }
 
 /// Answers.

@@ -11,7 +11,8 @@
 //! only ones of the monitor that may trap, clear it first.
 //!
 //! A trap of the monitor itself is handled on the hart's *emergency stack*: while `tp` is not 0 it points to a word
-//! that holds the top of one, 16-byte aligned. Such traps do not nest.
+//! that holds the top of one, 16-byte aligned. Such traps do not nest. The word behind it is 0 until the hart dies of one: then
+//! it is the address of its registers ([`host_trap`]).
 //!
 //! Interrupts are never enabled in HS-mode (`sstatus.SIE` = 0); with V = 1 they are taken regardless, so a guest
 //! is always interruptible and the monitor never is.
@@ -22,6 +23,7 @@
 use crate::{
     csr,
     fields::{self, henvcfg, hstateen0, hstatus, interrupt, sstatus},
+    host_trap,
 };
 use core::{arch::global_asm, mem::offset_of};
 use rv_frame::{CalleeSaved, CallerSaved};
@@ -97,6 +99,8 @@ macro_rules! move_rest {
 
 /// Where `tp` points, at this offset, is the top of the hart's emergency stack.
 pub const EMERGENCY_STACK_OFFSET: usize = 0;
+/// And at this one the address of what is left of the trap that the hart dies of, 0 until then.
+pub const TRAP_OFFSET: usize = EMERGENCY_STACK_OFFSET + 8;
 
 global_asm!(
     r#"
@@ -173,16 +177,23 @@ world_run_guest:
     "#,
     rv_frame::save_caller_saved!("sp"),
     r#"
-    csrr a0, scause
-    csrr a1, sepc
-    csrr a2, stval
+    csrr a0, sepc
     call {host_trap}
+    beqz a0, 7f
     csrw sepc, a0
     "#,
     rv_frame::restore_caller_saved!("sp"),
     r#"
     ld sp, {saved}(sp)
     sret
+
+    # No guarded access: all registers are kept. The call has put the callee-saved ones back.
+7:  addi sp, sp, -{kept}
+    "#,
+    rv_frame::save_callee_saved!("sp"),
+    r#"
+    mv a0, sp
+    call {host_trap_died}
     "#,
     x = const offset_of!(GuestContext, x),
     a0 = const offset_of!(GuestContext, x) + 8 * 10,
@@ -199,20 +210,13 @@ world_run_guest:
     // With the stack pointer, and aligned.
     frame = const size_of::<CallerSaved>() + 16,
     ecall = const crate::cause::ECALL_FROM_VS,
-    host_trap = sym host_trap,
+    host_trap = sym host_trap::resume_at,
+    host_trap_died = sym host_trap::died,
 );
 
 unsafe extern "C" {
     fn trap_vector();
     fn world_run_guest(context: *mut GuestContext) -> u64;
-}
-
-/// A trap taken by the monitor itself: resume behind a guarded access, or die telling what happened.
-extern "C" fn host_trap(scause: u64, sepc: u64, stval: u64) -> u64 {
-    match crate::guarded::fixup(sepc) {
-        Some(resume) => resume,
-        None => panic!("trap in the monitor: scause {scause:#x}, sepc {sepc:#x}, stval {stval:#x}"),
-    }
 }
 
 /// Installs the trap vector on this hart.

@@ -84,7 +84,7 @@ pub use model::{Latency, ModelError, ModelPlan, Preset};
 pub use paths::{CACHE_VARIABLE, Loader, cache_dir};
 pub use plan::{
     Backing, DiskModel, DiskPlan, Firmware, Hardware, ImageFormat, MachineInterrupts, MachinePlan, ModuleFile,
-    NodePlan, VmPlan,
+    NodePlan, OnPanic, VmPlan,
 };
 pub use problem::{ConfigError, Problem, Severity};
 pub use program::{Program, ProgramError, elf as elf_program, flat as flat_program};

@@ -15,7 +15,7 @@ use crate::model_file;
 use crate::modules::Modules;
 use crate::paths::Loader;
 use crate::plan::{
-    Backing, DiskModel, DiskPlan, Firmware, Hardware, ImageFormat, MachineInterrupts, MachinePlan, NodePlan,
+    Backing, DiskModel, DiskPlan, Firmware, Hardware, ImageFormat, MachineInterrupts, MachinePlan, NodePlan, OnPanic,
 };
 use crate::problem::{ConfigError, Place, Report, Source};
 use crate::reader::{At, Layer, Section};
@@ -45,6 +45,7 @@ fn read(loader: &Loader, source: &Rc<Source>, table: &DeTable<'_>, report: &Repo
     places.note("", &top, None);
     let name = name(&top);
     let mut hardware = read_hardware(loader, &top, &mut places);
+    let on_panic = hardware.on_panic;
     let subnets = read_subnets(&top, &mut places);
     let options = read_options(&top, &mut places);
     // A table that was meant to be one of these is not among those read.
@@ -70,6 +71,7 @@ fn read(loader: &Loader, source: &Rc<Source>, table: &DeTable<'_>, report: &Repo
         boot,
         modules: modules.into_files(),
         warnings: Vec::new(),
+        on_panic,
     })
 }
 
@@ -92,6 +94,8 @@ pub struct HardwareDraft {
     pub cells: Option<At<usize>>,
     /// Whether the file says that, in whatever way.
     pub has_cells: bool,
+    /// What comes after a panic.
+    pub on_panic: OnPanic,
 }
 
 /// The cells; `None` if they cannot be told.
@@ -153,17 +157,19 @@ fn read_hardware(loader: &Loader, top: &Section<'_>, places: &mut Places) -> Har
         monitor: None,
         qemu_args: Vec::new(),
     };
-    let (mut cells, mut has_cells) = (None, false);
+    let (mut cells, mut has_cells, mut on_panic) = (None, false, OnPanic::Stop);
     if let Some(section) = top.table("machine") {
         read_machine(loader, &section, &mut plan, places);
         cells = section.number("cells", 1..=MAX_CELLS);
         has_cells = section.has("cells");
+        let choices = [("stop", OnPanic::Stop), ("restart", OnPanic::Restart)];
+        on_panic = section.choice("on_panic", &choices).map_or(on_panic, |at| at.value);
         if cells.is_some() {
             places.note("cells", &section, Some("cells"));
         }
         section.finish();
     }
-    HardwareDraft { plan, undecided, cells, has_cells }
+    HardwareDraft { plan, undecided, cells, has_cells, on_panic }
 }
 
 fn read_model(top: &Section<'_>, places: &mut Places) -> Option<ModelPlan> {
@@ -346,6 +352,7 @@ fn read_options(top: &Section<'_>, places: &mut Places) -> MonitorOptions {
     for (key, field) in numbers {
         *field = section.any_number(key).map_or(*field, |at| at.value);
     }
+    options.allow_panic = section.boolean("allow_panic").is_some_and(|at| at.value);
     options.trace = section.boolean("trace").map_or(options.trace, |at| at.value);
     let levels =
         [("error", LogLevel::Error), ("warn", LogLevel::Warn), ("info", LogLevel::Info), ("debug", LogLevel::Debug)];

@@ -22,6 +22,18 @@ pub struct MachinePlan {
     pub modules: Vec<ModuleFile>,
     /// What is possible but looks wrong.
     pub warnings: Vec<Problem>,
+    /// What comes after a panic of the monitor.
+    pub on_panic: OnPanic,
+}
+
+/// What becomes of a machine whose monitor has panicked.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum OnPanic {
+    /// It stays off.
+    #[default]
+    Stop,
+    /// It is started again, a few times.
+    Restart,
 }
 
 /// The machine to emulate.

@@ -3,7 +3,7 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use config::{Backing, ConfigError, Firmware, ImageFormat, Loader, MachineInterrupts, MachinePlan};
+use config::{Backing, ConfigError, Firmware, ImageFormat, Loader, MachineInterrupts, MachinePlan, OnPanic};
 use control::{Boot, DiskMode, Name, Segment, VmSpec};
 
 struct Place(tempfile::TempDir);
@@ -128,14 +128,15 @@ fn the_machine_section() {
     let place = Place::new();
     let plan = place
         .load(&format!(
-            "name = \"x\"\n[machine]\ncpu = \"max\"\ninterrupts = \"plic\"\nicount = true\nfirmware = \"faults\"\nqemu_args = [\"-s\"]\n\
-             [network]\n[options]\ntime_slice_us = 2000\ntrace = true\nplacement_by = \"samples\"\n{NODE}[[disk]]\nname = \"t\"\nsize_mib = 64\n"
+            "name = \"x\"\n[machine]\ncpu = \"max\"\ninterrupts = \"plic\"\nicount = true\nfirmware = \"faults\"\non_panic = \"restart\"\nqemu_args = [\"-s\"]\n\
+             [network]\n[options]\ntime_slice_us = 2000\ntrace = true\nallow_panic = true\nplacement_by = \"samples\"\n{NODE}[[disk]]\nname = \"t\"\nsize_mib = 64\n"
         ))
         .unwrap_or_else(|error| panic!("{error:#}"));
     assert_eq!(plan.hardware.cpu, "max");
     assert_eq!(plan.hardware.interrupts, MachineInterrupts::Plic);
     assert!(plan.hardware.icount && plan.hardware.uplink);
     assert_eq!(plan.hardware.firmware, Firmware::Faults);
+    assert_eq!((plan.on_panic, plan.boot.options.allow_panic), (OnPanic::Restart, true));
     assert_eq!(plan.hardware.qemu_args, ["-s"]);
     assert_eq!(plan.hardware.disks[0].backing, Backing::Scratch { size_mib: 64 });
     assert!(!plan.hardware.disks[0].read_only);

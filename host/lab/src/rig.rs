@@ -1,10 +1,10 @@
 //! A small emulated machine for one experiment or test: described in code, booted, watched, taken down.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use config::{
-    Backing, DiskPlan, Firmware, Hardware, ImageFormat, MachineInterrupts, MachinePlan, ModuleFile, NodePlan,
+    Backing, DiskPlan, Firmware, Hardware, ImageFormat, MachineInterrupts, MachinePlan, ModuleFile, NodePlan, OnPanic,
 };
 use control::{
     Boot, BootConfig, CellSpec, Event, EventKind, Label, MachineStats, Name, StreamData, SubnetSpec, VmSpec, VmState,
@@ -53,7 +53,17 @@ impl Rig {
         };
         let boot = BootConfig::new(name.clone());
         let file = PathBuf::from(format!("{machine}.toml"));
-        Ok(Self { plan: MachinePlan { name, file, hardware, boot, modules: Vec::new(), warnings: Vec::new() } })
+        Ok(Self {
+            plan: MachinePlan {
+                name,
+                file,
+                hardware,
+                boot,
+                modules: Vec::new(),
+                warnings: Vec::new(),
+                on_panic: OnPanic::Stop,
+            },
+        })
     }
 
     /// The machine of a trial.
@@ -174,23 +184,37 @@ impl Rig {
         self
     }
 
+    /// What the launcher is told.
+    #[must_use]
+    pub fn into_plan(self) -> MachinePlan {
+        self.plan
+    }
+
     /// Boots the machine and waits for its monitor.
     ///
     /// # Errors
     /// [`LabError::Launch`] with the last lines of the machine's log.
     pub fn boot(self) -> Result<Running, LabError> {
         let dir = tempfile::Builder::new().prefix("mb-").tempdir().map_err(LabError::io("a temporary directory"))?;
-        let options = LaunchOptions {
-            root: RunRoot::at(dir.path().join("run")),
-            monitor: Some(artifacts::monitor()?),
-            plugin: artifacts::numa_plugin().ok(),
-            firmware: artifacts::firmware().ok(),
-            boot_timeout: WATCHDOG,
-        };
+        let options = launch_options(dir.path())?;
         let machine = Machine::launch(&self.plan, &options, |_| {})?;
         let client = machine.client()?.with_timeout(WATCHDOG);
         Ok(Running { client, machine, _dir: dir })
     }
+}
+
+/// How to launch a machine of this tree, with its run directory in `dir`.
+///
+/// # Errors
+/// [`LabError::Missing`] if the monitor has not been built.
+pub fn launch_options(dir: &Path) -> Result<LaunchOptions, LabError> {
+    Ok(LaunchOptions {
+        root: RunRoot::at(dir.join("run")),
+        monitor: Some(artifacts::monitor()?),
+        plugin: artifacts::numa_plugin().ok(),
+        firmware: artifacts::firmware().ok(),
+        boot_timeout: WATCHDOG,
+    })
 }
 
 /// A VM that runs the probe guest, with nothing but an entropy device and a balloon.

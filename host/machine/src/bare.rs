@@ -10,7 +10,8 @@ use faults::Request;
 
 use crate::emulator::{Emulator, Payload, Process, Wiring};
 use crate::faults::{FaultError, FaultPort};
-use crate::launch::{self, FaultFiles, LaunchError, Logs, Outcome};
+use crate::launch::{self, FaultFiles, LaunchError, Outcome};
+use crate::logs::{self, Logs};
 use crate::model::ModelFiles;
 
 /// What a bare machine boots, and where its files are.
@@ -106,8 +107,8 @@ impl BareMachine {
     pub fn wait_timeout(&self, timeout: Duration) -> Option<Outcome> {
         let status = self.exit.recv_timeout(timeout).ok()?;
         let path = Self::console_in(&self.dir);
-        let logs = Logs { monitor: launch::tail(&path), emulator: launch::tail(&Self::log_in(&self.dir)), path };
-        Some(Outcome { status, logs })
+        let logs = Logs { monitor: logs::tail(&path), emulator: logs::tail(&Self::log_in(&self.dir)), path };
+        Some(Outcome { status, logs, panic: None })
     }
 
     /// Takes its power at once.

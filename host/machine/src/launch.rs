@@ -18,13 +18,12 @@ use crate::client::{Client, ClientError};
 use crate::emulator::tree::{self, Topology, TreeError};
 use crate::emulator::{Emulator, EmulatorError, FaultWiring, Payload, Process, Wiring, arguments};
 use crate::faults::FaultError;
+use crate::logs::{Logs, logs};
 use crate::model::{ModelFiles, ModelStartError, check_emulator};
+use crate::panics::panic_in;
 use crate::ram::SharedRam;
 use crate::rundir::{Claim, Phase, RunDir, RunDirError, RunRoot, State};
 use crate::supervisor::{Limits, Supervisor, SupervisorError};
-
-/// Lines of a log that a message shows.
-const TAIL_LINES: usize = 12;
 
 /// How a machine is to be started.
 #[derive(Clone, Debug)]
@@ -149,32 +148,6 @@ pub enum LaunchError {
     },
 }
 
-/// The last lines of a machine's logs, for a message.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Logs {
-    /// Of the machine's own log.
-    pub monitor: Vec<String>,
-    /// Of what the emulator said.
-    pub emulator: Vec<String>,
-    /// Where the machine's log is.
-    pub path: PathBuf,
-}
-
-impl std::fmt::Display for Logs {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        for (who, lines) in [("the emulator said", &self.emulator), ("the machine's log ends with", &self.monitor)] {
-            if !lines.is_empty() {
-                write!(f, "\n{who}:\n  {}", lines.join("\n  "))?;
-            }
-        }
-        match (self.monitor.is_empty(), self.emulator.is_empty()) {
-            (false, _) => write!(f, "\nthe whole log: {}", self.path.display()),
-            (true, false) => Ok(()),
-            (true, true) => f.write_str("\nnothing was logged: the monitor did not get as far as its UART"),
-        }
-    }
-}
-
 /// How a machine ended.
 #[derive(Debug)]
 pub struct Outcome {
@@ -182,13 +155,19 @@ pub struct Outcome {
     pub status: ExitStatus,
     /// What was said last.
     pub logs: Logs,
+    /// How the monitor panicked, if it did.
+    pub panic: Option<String>,
 }
 
 impl Outcome {
-    /// Whether the machine was powered off, rather than failed.
+    fn of(status: ExitStatus, dir: &RunDir) -> Self {
+        Self { status, logs: logs(dir), panic: panic_in(&dir.monitor_log()) }
+    }
+
+    /// Whether the machine was powered off, rather than failed. OpenSBI does not tell the emulator that a power-off is a failure.
     #[must_use]
     pub fn is_orderly(&self) -> bool {
-        self.status.success()
+        self.status.success() && self.panic.is_none()
     }
 }
 
@@ -216,10 +195,39 @@ impl Machine {
         options: &LaunchOptions,
         mut on_step: impl FnMut(Step),
     ) -> Result<Self, LaunchError> {
+        // Both are looked for before a directory is made.
+        Emulator::find(plan.hardware.qemu.as_deref())?;
+        monitor_image(plan, options)?;
+        Self::launch_in(options.root.claim(&plan.name)?, plan, options, &mut on_step)
+    }
+
+    /// Starts it again, after it has ended: with its disks that last, and the VMs that begin with it. Nobody else gets its run directory
+    /// meanwhile; its log so far is [`RunDir::crash_log`] then.
+    ///
+    /// # Errors
+    /// As [`Machine::launch`].
+    pub fn restart(
+        self,
+        plan: &MachinePlan,
+        options: &LaunchOptions,
+        mut on_step: impl FnMut(Step),
+    ) -> Result<Self, LaunchError> {
+        let Self { supervisor, process, exit, _model, _faults, claim } = self;
+        // In the order in which dropping the whole would.
+        drop((supervisor, process, exit, _model, _faults));
+        claim.renew()?;
+        Self::launch_in(claim, plan, options, &mut on_step)
+    }
+
+    fn launch_in(
+        claim: Claim,
+        plan: &MachinePlan,
+        options: &LaunchOptions,
+        on_step: &mut dyn FnMut(Step),
+    ) -> Result<Self, LaunchError> {
         let emulator = Emulator::find(plan.hardware.qemu.as_deref())?;
         on_step(Step::Emulator { program: emulator.program.clone(), version: emulator.version.to_string() });
         let monitor = monitor_image(plan, options)?;
-        let claim = options.root.claim(&plan.name)?;
         let dir = claim.dir().clone();
         let mut model = model_files(&plan.hardware, &emulator, options.plugin.as_deref(), dir.path())?;
         on_step(Step::Bundle { bytes: write_bundle(plan, &dir.bundle())? });
@@ -269,14 +277,14 @@ impl Machine {
     pub fn wait(self) -> Outcome {
         // The waiting thread always sends before it ends.
         let status = next_exit(&self.exit, None).unwrap_or_default();
-        Outcome { status, logs: logs(self.dir()) }
+        Outcome::of(status, self.dir())
     }
 
     /// Waits until the machine has ended, at most so long; `None` if it still runs.
     #[must_use]
     pub fn wait_timeout(&self, timeout: Duration) -> Option<Outcome> {
         let status = next_exit(&self.exit, Some(timeout))?;
-        Some(Outcome { status, logs: logs(self.dir()) })
+        Some(Outcome::of(status, self.dir()))
     }
 
     /// Takes its power at once.
@@ -463,15 +471,4 @@ fn next_exit(first: &Receiver<First>, timeout: Option<Duration>) -> Option<ExitS
             return Some(status);
         }
     }
-}
-
-fn logs(dir: &RunDir) -> Logs {
-    Logs { monitor: tail(&dir.monitor_log()), emulator: tail(&dir.qemu_log()), path: dir.monitor_log() }
-}
-
-/// The last lines of a log.
-pub fn tail(path: &Path) -> Vec<String> {
-    let text = String::from_utf8_lossy(&fs::read(path).unwrap_or_default()).into_owned();
-    let lines: Vec<&str> = text.lines().map(str::trim_end).filter(|line| !line.is_empty()).collect();
-    lines.iter().skip(lines.len().saturating_sub(TAIL_LINES)).map(|line| (*line).to_owned()).collect()
 }

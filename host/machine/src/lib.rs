@@ -39,10 +39,13 @@ mod detach;
 mod emulator;
 mod faults;
 mod launch;
+mod logs;
 mod model;
+mod panics;
 mod ram;
 mod rundir;
 mod supervisor;
+mod symbols;
 mod wait;
 
 pub use self::faults::{FaultError, FaultPort, Injection};
@@ -55,11 +58,14 @@ pub use emulator::tree;
 pub use emulator::{
     Emulator, EmulatorError, FaultWiring, MIN_VERSION, ModelWiring, Payload, Process, Version, Wiring, arguments,
 };
-pub use launch::{LaunchError, LaunchOptions, Logs, Machine, Outcome, Step};
+pub use launch::{LaunchError, LaunchOptions, Machine, Outcome, Step};
+pub use logs::Logs;
 pub use model::{
     HartState, MODELLED_VERSION, ModelFiles, ModelStartError, ModelState, PLUGIN_FILE, PageMisses, RoomError,
     SharedError, SharedModel,
 };
+pub use panics::{Restarts, crashes_in};
 pub use rundir::{Claim, Phase, RUNTIME_DIR_VARIABLE, RunDir, RunDirError, RunRoot, State};
 pub use supervisor::{Limits, Supervisor, SupervisorError};
+pub use symbols::{Symbol, Symbols, SymbolsError};
 pub use wait::{WaitError, wait_for_text, wait_for_vm};

@@ -11,6 +11,7 @@
 //! | `control.sock` | clients connect here |
 //! | `qemu.sock` | the emulator connects here with the monitor's control port |
 //! | `monitor.log` | the machine's own log |
+//! | `crash.log` | the log that ended with the latest panic before a restart |
 //! | `qemu.log` | what the emulator itself says |
 //! | `supervisor.log` | what a detached supervisor says |
 //! | `bundle.cpio` | the boot bundle |
@@ -159,16 +160,22 @@ impl RunRoot {
         earlier.into_iter().find(RunDir::is_running).unwrap_or_else(|| RunDir::inside(&self.path, name))
     }
 
-    /// The machines that run now, by name.
+    /// The machines whose run directories exist, running or not, by name.
     #[must_use]
-    pub fn running(&self) -> Vec<RunDir> {
+    pub fn known(&self) -> Vec<RunDir> {
         let roots = std::iter::once(&self.path).chain(self.earlier.iter().filter(|path| is_private(path)));
         let entries = roots.flat_map(|root| fs::read_dir(root).into_iter().flatten().flatten());
         let names = entries.filter_map(|entry| Name::new(entry.file_name().to_str()?).ok());
-        let mut running: Vec<RunDir> = names.map(|name| self.machine(&name)).filter(RunDir::is_running).collect();
-        running.sort_by(|a, b| a.name.cmp(&b.name));
-        running.dedup();
-        running
+        let mut known: Vec<RunDir> = names.map(|name| self.machine(&name)).collect();
+        known.sort_by(|a, b| a.name.cmp(&b.name));
+        known.dedup();
+        known
+    }
+
+    /// The machines that run now, by name.
+    #[must_use]
+    pub fn running(&self) -> Vec<RunDir> {
+        self.known().into_iter().filter(RunDir::is_running).collect()
     }
 
     /// Makes the run directory of `name` and takes it for this process. Leftovers of an earlier run are removed.
@@ -236,6 +243,12 @@ impl RunDir {
         self.file("monitor.log")
     }
 
+    /// The machine's log up to the panic that it was started again after.
+    #[must_use]
+    pub fn crash_log(&self) -> PathBuf {
+        self.file("crash.log")
+    }
+
     /// What the emulator says.
     #[must_use]
     pub fn qemu_log(&self) -> PathBuf {
@@ -297,6 +310,18 @@ impl Claim {
     #[must_use]
     pub const fn dir(&self) -> &RunDir {
         &self.dir
+    }
+
+    /// Makes the directory ready for the machine to be started again, with the log so far as `crash.log`. Nobody else gets it
+    /// meanwhile.
+    ///
+    /// # Errors
+    /// If that cannot be kept.
+    pub fn renew(&self) -> Result<(), RunDirError> {
+        let (from, path) = (self.dir.monitor_log(), self.dir.crash_log());
+        fs::rename(from, &path).map_err(|source| RunDirError::Io { path, source })?;
+        self.dir.remove(|file| !matches!(file, "lock" | "pid" | "released") && !file.ends_with(".log"));
+        Ok(())
     }
 
     /// Publishes the machine's state.
@@ -377,6 +402,27 @@ mod tests {
         drop(claim);
         assert!(root.running().is_empty());
         assert!(root.claim(&name).is_ok());
+    }
+
+    #[test]
+    fn a_machine_that_starts_again_keeps_its_name_and_its_last_log() {
+        let (_keep, root) = root();
+        let name = Name::new("one").expect("a good name");
+        let claim = root.claim(&name).expect("it is free");
+        let dir = claim.dir();
+        for (file, text) in [("monitor.log", "first"), ("released", ""), ("bundle.cpio", "x"), ("disk-a.img", "x")] {
+            fs::write(dir.file(file), text).expect("it can be written");
+        }
+        claim.renew().expect("there is a log");
+        assert!(matches!(root.claim(&name), Err(RunDirError::Running { .. })));
+        assert_eq!(fs::read_to_string(dir.crash_log()).expect("it is kept"), "first");
+        assert!(dir.file("released").exists() && !dir.bundle().exists() && !dir.file("disk-a.img").exists());
+        assert!(claim.renew().is_err(), "there is no log");
+        drop(claim);
+        assert!(root.machine(&name).crash_log().exists(), "after the end, too");
+        assert_eq!(root.known(), vec![root.machine(&name)]);
+        let _claim = root.claim(&name).expect("it is free");
+        assert!(!root.machine(&name).crash_log().exists(), "that was another run");
     }
 
     #[test]

@@ -23,6 +23,7 @@
 //! | `places` | pages that migrate and get replicas, on a modelled machine of two nodes |
 //! | `clients` | control clients that ask for more than the monitor has |
 //! | `cells` | several monitors on one machine, each with its VMs, on hardware that fails, too |
+//! | `crash` | panics of the monitor: the record, and machines that are started again |
 //! | `faults` | hardware that fails, seen from HS-mode and from a guest, at random moments |
 //! | `balance` | vCPUs that stay where they were moved to, on uneven nodes |
 //! | `messages` | messages between vCPUs that move, with interrupt files in hardware and in software |

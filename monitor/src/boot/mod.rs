@@ -64,6 +64,10 @@ pub(crate) extern "C" fn boot(hart_id: u64, handed: u64, load_offset: u64, is_st
 fn take_over(description: MachineDescription, bundle: Bundle, epoch_ns: Option<u64>) {
     modules::adopt(bundle.modules.into_iter().map(|module| (module.name, module.bytes)));
     machine::init(description, bundle.config, epoch_ns);
+    let restarts = machine::options().restarts;
+    if restarts > 0 && machine::cell::is_first() {
+        log::warn!("this machine was started again after a panic, for the {restarts}. time");
+    }
     shortage::init();
     io::disks::init();
     io::network::init();

@@ -8,8 +8,8 @@ use crate::machine::memory;
 use addr::{BASE_PAGE, CpuIndex, Mfn, NodeId};
 
 /// Base pages of a hart's stack.
-const STACK_PAGES: u64 = 32;
-/// Base pages of a hart's emergency stack: enough for the message of a panic.
+const STACK_PAGES: u64 = layout::STACK_BYTES / BASE_PAGE;
+/// Base pages of a hart's emergency stack: enough for all that a panic says.
 const EMERGENCY_PAGES: u64 = 4;
 
 /// Gives hart `cpu` its stack, mapped in the tables that begin at `root`; the stack's top.
@@ -18,9 +18,9 @@ const EMERGENCY_PAGES: u64 = 4;
 /// When the machine has no memory left at boot.
 #[must_use]
 pub fn prepare(cpu: CpuIndex, node: NodeId, root: Mfn) -> u64 {
-    const { assert!(STACK_PAGES * BASE_PAGE < layout::STACK_SLOT) };
+    const { assert!(layout::STACK_BYTES < layout::STACK_SLOT) };
     let frames = memory::take_monitor_run(node, STACK_PAGES).expect("memory for a hart's stack");
-    let top = layout::STACK_BASE + (u64::from(cpu.0) + 1) * layout::STACK_SLOT;
+    let top = layout::stack_top(cpu.0.into());
     for page in 0..STACK_PAGES {
         let va = top - (page + 1) * BASE_PAGE;
         paging::map_data(node, root, va, Mfn::new(frames.raw() + STACK_PAGES - 1 - page));

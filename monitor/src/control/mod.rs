@@ -11,22 +11,36 @@ mod streams;
 pub use port::{ControlStream, Port};
 
 use crate::{
-    io,
+    hart, io,
     services::{
+        mail::{self, Message},
         modules,
         registry::{self, Registry},
     },
     vm::console,
 };
+use addr::CpuIndex;
 use alloc::vec::Vec;
 use control::{
-    Body, ClientMessage, ControlError, EventKind, Exchange, FrameError, Name, PROTOCOL_VERSION, Reply, Request,
-    ServerHello, ServerMessage, VmState,
+    Body, ClientMessage, ControlError, EventKind, Exchange, FrameError, Name, PROTOCOL_VERSION, PanicBy, Reply,
+    Request, ServerHello, ServerMessage, VmState,
 };
 use streams::Streams;
 
 /// Answers that may wait for VMs.
 const MAX_WAITING: usize = 256;
+
+/// Makes hart `cpu` panic, where the machine file allows that.
+fn panic_on(cpu: CpuIndex, how: PanicBy) -> Result<Reply, ControlError> {
+    if !crate::machine::options().allow_panic {
+        let what = "its file does not say allow_panic = true in [options]".into();
+        return Err(ControlError::Unsupported { what });
+    }
+    let target = hart::all().get(cpu.index()).filter(|target| target.is_online());
+    let target = target.ok_or_else(|| ControlError::Unsupported { what: "it has no such hart".into() })?;
+    mail::send(target, Message::Panic(how));
+    Ok(Reply::Done)
+}
 
 /// An answer that waits for a VM to get somewhere.
 #[derive(Debug)]
@@ -197,6 +211,7 @@ impl Server {
                 io::disks::stores::remove(store.as_deref(), &name, self.token(id))?;
                 return Ok(None);
             }
+            Request::Panic { hart, how } => panic_on(hart, how)?,
             Request::Shutdown => {
                 stop_all();
                 self.shutdown = Some(id);

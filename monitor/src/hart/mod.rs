@@ -3,16 +3,18 @@
 //! The other half, its vCPUs and run queue, is touched by the hart alone (`run::HartLocal`). What harts tell each other is in
 //! `services::mail`.
 
+mod dying;
 mod stopwatch;
 pub mod stretch;
 mod tools;
 
+pub use dying::Dying;
 pub use stopwatch::Stopwatch;
 pub use tools::HartTools;
 
-use crate::machine::cell;
 use addr::{CpuIndex, HartId, NodeId};
 use alloc::boxed::Box;
+use core::mem::offset_of;
 use core::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use spin::Once;
 
@@ -33,6 +35,8 @@ pub struct HartCounters {
     pub queued: AtomicU32,
     /// [`sched::Entity::label`] of the vCPU that is running, or `u32::MAX`.
     pub running: AtomicU32,
+    /// The same of the vCPU that was loaded last, whether it runs or not.
+    pub loaded: AtomicU32,
 }
 
 /// The part of a hart that others see. Its address is the hart's thread pointer.
@@ -41,6 +45,8 @@ pub struct HartCounters {
 pub struct Hart {
     /// Where `rv::world` says: the top of the stack for traps of the monitor itself.
     emergency_stack: u64,
+    /// Second, as it says, too: where the registers are of the trap that the hart dies of.
+    trap: AtomicU64,
     /// Dense index.
     pub cpu: CpuIndex,
     /// The firmware's id.
@@ -49,10 +55,13 @@ pub struct Hart {
     pub node: NodeId,
     /// Counters.
     pub counters: HartCounters,
+    /// What it tells when it dies.
+    pub dying: Dying,
     kicked: AtomicBool,
 }
 
-const _: () = assert!(core::mem::offset_of!(Hart, emergency_stack) == rv::world::EMERGENCY_STACK_OFFSET);
+const _: () = assert!(offset_of!(Hart, emergency_stack) == rv::world::EMERGENCY_STACK_OFFSET);
+const _: () = assert!(offset_of!(Hart, trap) == rv::world::TRAP_OFFSET);
 
 /// The hart with the machine-wide duties.
 pub const CONTROL_HART: CpuIndex = CpuIndex(0);
@@ -76,10 +85,16 @@ impl Hart {
     pub fn new(cpu: CpuIndex, hart_id: HartId, node: NodeId, emergency_stack: u64) -> Self {
         Self {
             emergency_stack,
+            trap: AtomicU64::new(0),
             cpu,
             hart_id,
             node,
-            counters: HartCounters { running: AtomicU32::new(u32::MAX), ..HartCounters::default() },
+            counters: HartCounters {
+                running: AtomicU32::new(u32::MAX),
+                loaded: AtomicU32::new(u32::MAX),
+                ..HartCounters::default()
+            },
+            dying: Dying::new(),
             kicked: AtomicBool::new(false),
         }
     }
@@ -124,17 +139,6 @@ impl Hart {
     pub fn take_kick(&self) -> bool {
         self.kicked.swap(false, Ordering::SeqCst)
     }
-}
-
-/// The calling hart cannot go on. The first cell takes the machine with it, as nobody could talk to the rest; any other
-/// cell ends alone.
-pub fn fail() -> ! {
-    if cell::is_first() {
-        rv::sbi::shutdown(true);
-    } else if cell::set_failed() {
-        all().iter().for_each(|hart| hart.kick());
-    }
-    cell::stop_hart()
 }
 
 /// Adds to a counter that only the caller writes.

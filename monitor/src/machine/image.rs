@@ -44,6 +44,24 @@ pub fn parts() -> ImageParts {
     }
 }
 
+/// The image's text, word by word.
+pub fn text_words() -> impl Iterator<Item = u64> {
+    let parts = parts();
+    (parts.start..parts.text_end).step_by(8).map(|va| direct::read_u64(machine_of(va)))
+}
+
+/// Whether the instruction in front of this address of the image is a call.
+#[must_use]
+pub fn is_behind_call(va: u64) -> bool {
+    let parts = parts();
+    // The first word is a header's.
+    if va & 1 != 0 || va < parts.start + 8 || va > parts.text_end {
+        return false;
+    }
+    let parcel = |at: u64| (direct::read_u64(machine_of(at & !7)) >> (at % 8 * 8)) as u16;
+    crash::ends_a_call([parcel(va - 4), parcel(va - 2)])
+}
+
 /// Remembers where the loader put the image (called once, by boot).
 pub fn set_loaded_at(addr: MachineAddr) {
     LOADED_AT.call_once(|| addr);

@@ -22,6 +22,14 @@ pub const IMAGE_MAX: u64 = 16 << 20;
 pub const STACK_BASE: u64 = 0xffff_ffff_c000_0000;
 /// Bytes of a stack's slot; what the stack does not take of it, at its lower end, is not mapped.
 pub const STACK_SLOT: u64 = 1 << 20;
+/// Bytes of a stack, at the upper end of its slot.
+pub const STACK_BYTES: u64 = 128 << 10;
+
+/// The top of the stack of the hart with this index.
+#[must_use]
+pub const fn stack_top(index: u64) -> u64 {
+    STACK_BASE + (index + 1) * STACK_SLOT
+}
 
 /// The direct-map address of machine address `addr`.
 #[inline(always)]

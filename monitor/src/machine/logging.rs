@@ -26,6 +26,14 @@ struct Line {
 }
 
 impl Line {
+    fn push(&mut self, byte: u8) {
+        if self.len == LINE_BYTES {
+            self.flush();
+        }
+        self.bytes[self.len] = byte;
+        self.len += 1;
+    }
+
     /// Hands over what there is, in one call where the firmware has one for it.
     fn flush(&mut self) {
         let at = memory::machine_address_of(self.bytes.as_ptr() as u64).raw();
@@ -44,13 +52,7 @@ impl Line {
 
 impl Write for Line {
     fn write_str(&mut self, text: &str) -> fmt::Result {
-        for byte in text.bytes() {
-            if self.len == LINE_BYTES {
-                self.flush();
-            }
-            self.bytes[self.len] = byte;
-            self.len += 1;
-        }
+        text.bytes().for_each(|byte| self.push(byte));
         Ok(())
     }
 }
@@ -109,6 +111,26 @@ pub fn set_timebase(hz: u64) {
 /// From here on lines say which cell they are of.
 pub fn set_cell(name: &'static str) {
     CELL.call_once(|| name);
+}
+
+/// Ticks of the clock in a second.
+#[must_use]
+pub fn timebase() -> u64 {
+    TIMEBASE_HZ.load(Ordering::Relaxed)
+}
+
+/// Writes bytes as they are, for whoever dies: at once if nobody is at the log, else byte by byte.
+pub fn last_bytes(bytes: &[u8]) {
+    match CONSOLE.try_lock() {
+        Some(mut console) => {
+            // What another hart has left there comes first.
+            for byte in bytes {
+                console.push(*byte);
+            }
+            console.flush();
+        }
+        None => bytes.iter().for_each(|byte| sbi::console_byte(*byte)),
+    }
 }
 
 /// Writes a last message without taking the lock: whoever holds it may be the one that died.

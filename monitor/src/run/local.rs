@@ -13,6 +13,7 @@ use crate::{
 use addr::{CpuIndex, VmId};
 use alloc::vec::Vec;
 use control::EventKind;
+use core::sync::atomic::Ordering;
 use rv::csr;
 use sched::{Entity, RunQueue, balance::Reason};
 
@@ -72,6 +73,7 @@ impl HartLocal {
             hart::add(&hart.counters.switches, 1);
             self.vcpus[at].load(self.capabilities);
             self.loaded = Some(at);
+            hart.counters.loaded.store(self.vcpus[at].entity().label(), Ordering::Relaxed);
         }
     }
 

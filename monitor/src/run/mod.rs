@@ -10,7 +10,7 @@ use crate::{
     hart::{Hart, stretch},
     machine::agenda,
     services::{
-        balance,
+        balance, crash,
         mail::{self, Message},
     },
     vcpu::{Next, RunState, Vcpu},
@@ -64,7 +64,7 @@ fn has_news(hart: &Hart) -> bool {
 fn attend(hart: &Hart, local: &mut HartLocal) {
     clear_software_interrupt();
     if crate::machine::cell::has_failed() {
-        crate::machine::cell::stop_hart();
+        crash::stop(hart);
     }
     if csr::sip::read() & interrupt::SEI != 0 {
         crate::machine::irq::handle_external(hart.cpu, |source| duties::device_interrupt(hart, source));
@@ -109,6 +109,7 @@ fn deliver(hart: &Hart, local: &mut HartLocal, message: Message) {
         Message::HandOver { entity, to, reason } => local.hand_over(hart, entity, to, reason),
         Message::Release(vm) => local.release_vm(hart, vm),
         Message::Place(job) => local.jobs.push(job),
+        Message::Panic(how) => crash::provoke(how),
     }
 }
 

@@ -30,6 +30,8 @@ pub enum Message {
     Release(VmId),
     /// Move or copy pages.
     Place(Job),
+    /// Panic: a client that may has asked for it.
+    Panic(control::PanicBy),
 }
 
 #[derive(Debug, Default)]

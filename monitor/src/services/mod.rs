@@ -1,9 +1,10 @@
 //! What the monitor does for all VMs: it keeps the list of them, builds them and lets them end, gives their vCPUs to harts, merges
-//! equal pages, moves pages to who uses them, and gives memory up when there is none left.
+//! equal pages, moves pages to who uses them, gives memory up when there is none left, and tells of its own end.
 
 pub mod alarms;
 pub mod balance;
 pub mod build;
+pub mod crash;
 pub mod joining;
 pub mod locality;
 pub mod mail;

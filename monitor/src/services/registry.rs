@@ -14,9 +14,9 @@ use crate::{
     machine::memory,
     vm::{Ending, Vm, console::Console, platform::Traffic, shared::SharedVcpu},
 };
-use addr::{CpuIndex, VmId};
+use addr::{CpuIndex, VcpuIndex, VmId};
 use alloc::{sync::Arc, vec::Vec};
-use control::{ControlError, EventKind, Name, StopReason, VmSpec, VmState};
+use control::{ControlError, EventKind, ExitRecord, Name, StopReason, VmSpec, VmState};
 use frames::{VmCensus, VmPages};
 use rv::csr;
 use spin::{Mutex, MutexGuard};
@@ -120,6 +120,14 @@ impl Registry {
     pub fn find(&mut self, name: &Name) -> Result<&mut Record, ControlError> {
         let found = self.records.iter_mut().find(|record| record.spec.name == *name);
         found.ok_or_else(|| ControlError::UnknownVm { name: name.clone() })
+    }
+
+    /// Shows the latest exits of a vCPU, up to `most`, the oldest first; none if it is not there. Takes no memory.
+    pub fn show_exits(&self, vm: VmId, vcpu: VcpuIndex, most: u64, each: impl FnMut(ExitRecord)) {
+        let record = self.records.iter().find(|record| record.id == vm);
+        if let Some(vcpu) = record.and_then(|record| record.vcpus.get(usize::from(vcpu.0))) {
+            vcpu.trace.latest(most, each);
+        }
     }
 
     /// Adds a stopped VM.

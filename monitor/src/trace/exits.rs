@@ -50,21 +50,37 @@ impl ExitRing {
     pub fn read(&self) -> ExitTrace {
         let end = self.written.load(Ordering::Acquire);
         let first = oldest(end);
-        let copy = |at: u64| {
-            let slot = &self.records[at as usize % CAPACITY];
-            ExitRecord {
-                ticks: slot.ticks.load(Ordering::Relaxed),
-                scause: slot.scause.load(Ordering::Relaxed),
-                pc: slot.pc.load(Ordering::Relaxed),
-                stval: slot.stval.load(Ordering::Relaxed),
-            }
-        };
-        let mut exits: Vec<ExitRecord> = (first..end).map(copy).collect();
+        let mut exits: Vec<ExitRecord> = (first..end).map(|at| self.copy(at)).collect();
         // Pairs with the fence in `push`: what was overwritten under the copy shows in the number.
         fence(Ordering::Acquire);
         let overtaken = (oldest(self.written.load(Ordering::Relaxed)) - first).min(exits.len() as u64);
         exits.drain(..overtaken as usize);
         ExitTrace { lost: first + overtaken, exits }
+    }
+}
+
+impl ExitRing {
+    fn copy(&self, at: u64) -> ExitRecord {
+        let slot = &self.records[at as usize % CAPACITY];
+        ExitRecord {
+            ticks: slot.ticks.load(Ordering::Relaxed),
+            scause: slot.scause.load(Ordering::Relaxed),
+            pc: slot.pc.load(Ordering::Relaxed),
+            stval: slot.stval.load(Ordering::Relaxed),
+        }
+    }
+
+    /// Shows `each` of the latest `most` records, the oldest first. Takes no memory.
+    pub fn latest(&self, most: u64, mut each: impl FnMut(ExitRecord)) {
+        let end = self.written.load(Ordering::Acquire);
+        for at in oldest(end).max(end.saturating_sub(most))..end {
+            let record = self.copy(at);
+            // Pairs with the fence in `push`, as in `read`.
+            fence(Ordering::Acquire);
+            if oldest(self.written.load(Ordering::Relaxed)) <= at {
+                each(record);
+            }
+        }
     }
 }
 

@@ -5,7 +5,7 @@ mod exits;
 
 pub use exits::ExitRing;
 
-use addr::VmId;
+use addr::{CpuIndex, VmId};
 use alloc::{boxed::Box, collections::VecDeque, vec::Vec};
 use control::{Event, EventBatch, EventKind, Followed, VmLabel};
 use core::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -93,6 +93,14 @@ pub fn read(from: u64, max: usize, wanted: Followed, name_of: impl Fn(VmId) -> O
     }
     let next = next.max(from.min(end));
     EventBatch { lost: (next - from.min(next)).saturating_sub(passed), events, next }
+}
+
+/// Shows `each` of the latest `most` events of a hart, the oldest first; none if somebody is at them, who may be dead.
+pub fn latest(hart: CpuIndex, most: usize, each: impl FnMut(&Event)) {
+    // Not `rings`, which takes memory the first time.
+    let Some(events) = RINGS.get().and_then(|rings| rings.get(hart.index())).and_then(Ring::try_lock) else { return };
+    let surplus = events.len().saturating_sub(most);
+    events.iter().skip(surplus).for_each(each);
 }
 
 /// The sequence number behind that of the latest event of these.

@@ -117,6 +117,16 @@ Examples:
   mirrorball model off
   mirrorball model --json | jq '.nodes[] | {id, local_misses, remote_misses}'";
 
+pub const CRASH: &str = "\
+A monitor that panics writes a block of lines to its machine's log: the message, and of each hart its registers, the return \
+addresses on its stack, the latest exits of its vCPU and its latest events. The stack is searched, not unwound: calls that \
+returned long ago may be among them.
+
+Examples:
+  mirrorball crash                          the latest
+  mirrorball -m demo crash                  of this machine, running again or not
+  mirrorball crash uart.log --elf monitor   of a board";
+
 pub const INJECT: &str = "\
 For machines whose file says firmware = \"faults\" in [machine]. The firmware stops harts and closes memory for all \
 survivors, then interrupts them; docs/abi/faults.md has the details. Times are the machine's own.

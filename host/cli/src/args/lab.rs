@@ -70,6 +70,8 @@ pub enum FaultKind {
     NodeController,
     /// A page of memory cannot be accessed any more
     Page,
+    /// The monitor panics on this hart, if `[options]` of the machine file says allow_panic = true
+    Panic,
 }
 
 /// `demo`.

@@ -72,6 +72,9 @@ pub enum Command {
     /// Make a node, a router, a link or a page of the machine fail; or list what has
     #[command(after_help = help::INJECT)]
     Inject(Inject),
+    /// Print what the monitor left when it panicked, with the names of its functions
+    #[command(after_help = help::CRASH)]
+    Crash(Crash),
     /// Use the console of a VM
     #[command(after_help = help::CONSOLE)]
     Console(Console),
@@ -124,6 +127,22 @@ pub enum Command {
     },
     /// Print the versions of this command and of the running machine
     Version(Json),
+}
+
+/// `crash`.
+#[derive(Args, Debug)]
+pub struct Crash {
+    /// The log of a machine, or what its UART said; without it those of the machine meant, or the latest with a crash
+    #[arg(value_name = "LOG")]
+    pub file: Option<PathBuf>,
+    /// The monitor as the linker made it, for names; without it that of this tree
+    #[arg(long, value_name = "FILE")]
+    pub elf: Option<PathBuf>,
+    /// All crashes, not only the latest
+    #[arg(long)]
+    pub all: bool,
+    #[command(flatten)]
+    pub json: Json,
 }
 
 /// `run`.

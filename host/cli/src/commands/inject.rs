@@ -2,7 +2,8 @@
 
 use std::time::Duration;
 
-use control::Name;
+use addr::CpuIndex;
+use control::{Name, PanicBy};
 use faults::{Fault, Kind, NodeSet, Record, Request, Status, TICKS_PER_SECOND, Trigger};
 use machine::{FaultError, FaultPort, Injection, RunDir, RunRoot};
 use serde::Serialize;
@@ -62,6 +63,9 @@ struct ArmedView {
 
 pub fn run(context: &Context, args: &Inject) -> Result<(), Failure> {
     let dir = machine::find(&RunRoot::from_env(), context.global.machine.as_ref())?;
+    if let (Some(FaultKind::Panic), Some(target)) = (args.kind, &args.target) {
+        return panic(context, target);
+    }
     let port = FaultPort::of(&dir).map_err(failure)?;
     let (Some(kind), Some(target)) = (args.kind, &args.target) else {
         return list(context, &dir, &port, args.json.json);
@@ -89,6 +93,13 @@ pub fn run(context: &Context, args: &Inject) -> Result<(), Failure> {
     })
 }
 
+/// The monitor's own failure, which is no fault of the hardware.
+fn panic(context: &Context, target: &str) -> Result<(), Failure> {
+    let hart = target.parse().map_err(|_| Failure::Usage(format!("`{target}` is no hart; for example 0")))?;
+    context.connect()?.panic(CpuIndex(hart), PanicBy::Statement)?;
+    context.output.line(format!("hart {hart} panics; `mirrorball crash` shows what it leaves"))
+}
+
 fn failure(error: FaultError) -> Failure {
     Failure::Other(error.to_string())
 }
@@ -101,6 +112,7 @@ fn fault(kind: FaultKind, target: &str) -> Result<Fault, Failure> {
         FaultKind::Link => Kind::Link,
         FaultKind::NodeController => Kind::NodeController,
         FaultKind::Page => Kind::Page,
+        FaultKind::Panic => return Err(Failure::Usage("a panic is no fault of the hardware".to_owned())),
     };
     let (nodes, address) = if kind == Kind::Page { (NodeSet::EMPTY, address(target)?) } else { (nodes(target)?, 0) };
     let decoded = Fault::decode(kind as u64, nodes.0, address);

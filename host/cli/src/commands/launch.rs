@@ -2,7 +2,8 @@
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
-use std::{env, fs};
+use std::time::Duration;
+use std::{env, fs, thread};
 
 use config::{Loader, MachinePlan};
 use machine::{Client, DetachError, RunDir, RunRoot, spawn_detached};
@@ -40,6 +41,19 @@ impl Running {
         Ok(Self { dir, client })
     }
 
+    /// The connection has ended: waits until the machine has ended, too, or until it was started again after a panic. Whether
+    /// it runs.
+    pub fn rejoin(&mut self) -> bool {
+        while self.dir.is_running() {
+            if let Ok(client) = Client::connect_to(&self.dir) {
+                self.client = client;
+                return true;
+            }
+            thread::sleep(LOOK);
+        }
+        false
+    }
+
     pub const fn dir(&self) -> &RunDir {
         &self.dir
     }
@@ -62,9 +76,16 @@ impl Running {
     /// Why the machine failed, once it has ended; nothing if it was powered off in order.
     pub fn failure(&self) -> Option<Failure> {
         let said = fs::read_to_string(supervisor_log(&self.dir)).unwrap_or_default();
+        let said = said.lines().filter(|line| !line.starts_with(RESTART)).collect::<Vec<_>>().join("\n");
         (!said.trim().is_empty()).then(|| said_failure(&said))
     }
 }
+
+/// Time between two looks at a machine that may be starting again.
+const LOOK: Duration = Duration::from_millis(100);
+
+/// How a line of the supervisor's log begins that tells of a restart, which is no failure.
+pub const RESTART: &str = "restart: ";
 
 /// Its presence tells the supervisor that the machine outlives the process that started it.
 pub fn released_path(dir: &RunDir) -> PathBuf {

@@ -3,6 +3,7 @@
 mod bench;
 mod check;
 mod console;
+mod crash;
 mod events;
 mod exec;
 mod info;
@@ -70,6 +71,7 @@ pub fn run(arguments: Arguments) -> Result<ExitCode, Failure> {
         Command::Events(args) => events::run(&context, &args),
         Command::Trace(args) => trace::run(&context, &args),
         Command::Model(args) => model::run(&context, &args),
+        Command::Crash(args) => crash::run(&context, &args),
         Command::Inject(args) => inject::run(&context, &args),
         Command::Create(args) => vm::create(&context, &args),
         Command::Start(args) => vm::start(&context, &args.vm),

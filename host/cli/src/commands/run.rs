@@ -5,6 +5,8 @@ use std::process::ExitCode;
 use std::thread;
 use std::time::{Duration, Instant};
 
+use config::OnPanic;
+
 use super::check::warn;
 use super::{Context, Running};
 use crate::args::Run;
@@ -22,7 +24,7 @@ pub fn run(context: &Context, args: &Run) -> Result<ExitCode, Failure> {
     let plan = Running::plan(&args.file)?;
     warn(context, &plan.warnings);
     let name = plan.name.clone();
-    let running = Running::start(&plan, &args.launch, |step| context.say(step))?;
+    let mut running = Running::start(&plan, &args.launch, |step| context.say(step))?;
     if args.detach {
         running.release()?;
         context
@@ -31,7 +33,13 @@ pub fn run(context: &Context, args: &Run) -> Result<ExitCode, Failure> {
         return Ok(ExitCode::SUCCESS);
     }
     let has_terminal = stdin().is_terminal() && stdout().is_terminal() && !args.plain;
-    let ending = if has_terminal { watch(context, &running)? } else { follow_log(context, &running)? };
+    let ending = loop {
+        let ending = if has_terminal { watch(context, &running)? } else { follow_log(context, &running)? };
+        let may_go_on = plan.on_panic == OnPanic::Restart && matches!(ending, Ending::Gone(_));
+        if !may_go_on || !running.rejoin() {
+            break ending;
+        }
+    };
     match ending {
         Ending::Leave => {
             running.release()?;

@@ -2,12 +2,12 @@
 
 use std::fs;
 use std::io::Write;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
-use config::Loader;
-use machine::{Daemon, LaunchOptions, Machine, Outcome, RunRoot, Step};
+use config::{Loader, OnPanic};
+use machine::{Daemon, LaunchOptions, Machine, Outcome, Restarts, RunDir, RunRoot, Step};
 
-use super::launch::{monitor_image, released_path, supervisor_log};
+use super::launch::{RESTART, monitor_image, released_path, supervisor_log};
 use crate::args::Supervise;
 use crate::failure::Failure;
 use crate::output::units;
@@ -30,19 +30,26 @@ pub fn run(args: &Supervise) -> Result<(), Failure> {
         firmware: lab::artifacts::firmware().ok(),
         boot_timeout: args.launch.boot_timeout,
     };
-    let machine = Machine::launch(&plan, &options, tell).map_err(|error| Failure::Other(error.to_string()))?;
+    let mut machine = Machine::launch(&plan, &options, tell).map_err(|error| Failure::Other(error.to_string()))?;
     for stale in [released_path(machine.dir()), supervisor_log(machine.dir())] {
         let _ = fs::remove_file(stale);
     }
     daemon.ready(&supervisor_log(machine.dir())).map_err(Failure::system("cannot write the supervisor's log"))?;
+    let is_orphan = |dir: &RunDir| args.tied && rustix::process::getppid() != parent && !released_path(dir).exists();
+    let mut restarts = Restarts::default();
     let outcome = loop {
-        if let Some(outcome) = machine.wait_timeout(LOOK) {
-            break outcome;
-        }
-        let is_orphan = args.tied && rustix::process::getppid() != parent;
-        if is_orphan && !released_path(machine.dir()).exists() {
-            break power_off(&machine);
-        }
+        let Some(outcome) = machine.wait_timeout(LOOK) else {
+            if is_orphan(machine.dir()) {
+                break power_off(&machine);
+            }
+            continue;
+        };
+        let Some(panic) = outcome.panic.as_ref().filter(|_| plan.on_panic == OnPanic::Restart) else { break outcome };
+        let Some(count) = restarts.begin(Instant::now()).filter(|_| !is_orphan(machine.dir())) else { break outcome };
+        // Where the machine's output goes now: the supervisor's log.
+        eprintln!("{RESTART}machine {} is started again, for the {count}. time: {}", plan.name, one_line(panic));
+        plan.boot.options.restarts = count;
+        machine = machine.restart(&plan, &options, |_| {}).map_err(|error| Failure::Other(error.to_string()))?;
     };
     if outcome.is_orderly() {
         Ok(())
@@ -52,6 +59,11 @@ pub fn run(args: &Supervise) -> Result<(), Failure> {
             plan.name, outcome.status, outcome.logs
         )))
     }
+}
+
+/// What is said in several lines, in one.
+fn one_line(text: &str) -> String {
+    text.split_whitespace().collect::<Vec<_>>().join(" ")
 }
 
 fn power_off(machine: &Machine) -> Outcome {

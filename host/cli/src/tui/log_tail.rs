@@ -1,8 +1,9 @@
 //! The end of a file that grows.
 
 use std::collections::VecDeque;
-use std::fs::File;
+use std::fs::{File, Metadata};
 use std::io::{Read, Seek, SeekFrom};
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
 use crate::output::strip_sequences;
@@ -40,8 +41,9 @@ impl LogTail {
         }
         let mut bytes = Vec::new();
         if let Some(file) = &mut self.file
-            && file.read_to_end(&mut bytes).is_err()
+            && (file.read_to_end(&mut bytes).is_err() || !is_at(file, &self.path))
         {
+            // A machine that is started again begins another.
             self.file = None;
         }
         self.partial.extend_from_slice(&bytes);
@@ -68,6 +70,12 @@ fn open_near_end(path: &Path) -> Option<File> {
     Some(file)
 }
 
+/// Whether the path leads to this file still.
+fn is_at(file: &File, path: &Path) -> bool {
+    let same = |open: Metadata, now: Metadata| (open.dev(), open.ino()) == (now.dev(), now.ino());
+    file.metadata().and_then(|open| Ok(same(open, path.metadata()?))).unwrap_or(true)
+}
+
 fn clean(line: &[u8]) -> String {
     strip_sequences(&String::from_utf8_lossy(line)).chars().take(MAX_LINE).collect()
 }
@@ -90,6 +98,22 @@ mod tests {
         file.write_all(b"o\nthree\n").expect("it can be written");
         assert_eq!(tail.poll(), ["two", "three"]);
         assert_eq!(tail.lines().len(), 3);
+    }
+
+    #[test]
+    fn a_log_that_begins_again_is_followed() {
+        let dir = tempfile::tempdir().expect("a temporary directory");
+        let path = dir.path().join("log");
+        std::fs::write(&path, "one\n").expect("it can be written");
+        let mut tail = LogTail::new(&path);
+        assert_eq!(tail.poll(), ["one"]);
+        let mut old = File::options().append(true).open(&path).expect("it is there");
+        std::fs::rename(&path, dir.path().join("old")).expect("it can be renamed");
+        old.write_all(b"two\n").expect("it can be written");
+        assert_eq!(tail.poll(), ["two"]);
+        std::fs::write(&path, "three\n").expect("it can be written");
+        assert!(tail.poll().is_empty(), "this look ends the old file");
+        assert_eq!(tail.poll(), ["three"]);
     }
 
     #[test]

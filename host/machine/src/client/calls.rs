@@ -2,10 +2,10 @@
 
 use std::io::Read;
 
-use addr::VcpuIndex;
+use addr::{CpuIndex, VcpuIndex};
 use control::{
-    ConsoleRange, EventBatch, ExitTrace, Followed, Label, MAX_DATA, MachineInfo, MachineStats, Name, PageKind, Reply,
-    Request, StoreInfo, VmSpec, VmStats, VmSummary,
+    ConsoleRange, EventBatch, ExitTrace, Followed, Label, MAX_DATA, MachineInfo, MachineStats, Name, PageKind, PanicBy,
+    Reply, Request, StoreInfo, VmSpec, VmStats, VmSummary,
 };
 
 use super::{Client, ClientError, Stream};
@@ -177,6 +177,11 @@ impl Client {
     pub fn remove_volume(&self, store: Option<&str>, name: &str) -> Result<(), ClientError> {
         let request = Request::RemoveVolume { store: store.map(str::to_owned), name: name.to_owned() };
         self.done(request, "RemoveVolume")
+    }
+
+    /// Makes the monitor panic on a hart, if its machine file allows that.
+    pub fn panic(&self, hart: CpuIndex, how: PanicBy) -> Result<(), ClientError> {
+        self.done(Request::Panic { hart, how }, "Panic")
     }
 
     /// Powers the machine off.

@@ -212,6 +212,7 @@ const fn label(request: &Request) -> &'static str {
         Request::ModuleChunk { .. } => "ModuleChunk",
         Request::DropModule { .. } => "DropModule",
         Request::Shutdown => "Shutdown",
+        Request::Panic { .. } => "Panic",
         Request::ExitTrace { .. } => "ExitTrace",
         Request::Snapshot { .. } => "Snapshot",
         Request::PageMap { .. } => "PageMap",
