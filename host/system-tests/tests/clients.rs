@@ -27,7 +27,7 @@ fn a_vm_of_an_absurd_size_is_refused_and_costs_nothing() {
     let mut vm = probe("absurd", 1, "figure=checksum n=1");
     vm.memory_mib = MAX_MEMORY_MIB;
     ok(client.create_vm(vm.clone()));
-    // The root of its G-stage table has 16 KiB; that of each attempt has to come back.
+    // Whatever an attempt has taken has to come back.
     for _ in 0..1000 {
         assert!(matches!(refusal(client.start_vm(&vm.name)), ControlError::OutOfMemory { .. }));
     }

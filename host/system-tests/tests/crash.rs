@@ -138,7 +138,7 @@ fn a_machine_is_started_again_after_a_panic() {
     let client = ok(machine.client()).with_timeout(WATCHDOG);
     wait_busy(&client);
     let log = ok(std::fs::read_to_string(machine.dir().monitor_log()));
-    assert!(log.contains("this machine was started again after a panic, for the 1. time"), "{log}");
+    assert!(log.contains("this machine was started again after a panic (restart 1)"), "{log}");
     assert_eq!(only_crash(&machine.dir().crash_log()).message(), message);
     let spec = probe("new", 1, "");
     ok(client.create_vm(spec.clone()));

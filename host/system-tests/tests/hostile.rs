@@ -31,6 +31,8 @@ const OTHERS: [&str; 8] = [
     "nothing-registers",
     "sbi-calls",
 ];
+/// Exits of a guest that has begun.
+const AT_WORK: u64 = 200;
 /// Exits of a guest that has had its go, if it has not ended before.
 const EXITS: u64 = 20_000;
 /// The machine's time that is enough in any case, in ticks of its clock of 10 MHz.
@@ -53,22 +55,30 @@ fn attacker(name: &str, vcpus: u16) -> VmSpec {
     VmSpec { disks: vec![disk], nets: vec![net], ports, ..spec }
 }
 
-/// Lets the guest do its worst for a while, and ends it, unless it has ended by what it did.
+/// Lets the guest do its worst for a while, beside a neighbour that computes, and ends it, unless it has ended by what it did.
 fn withstand(machine: &Running, name: &str, vcpus: u16) {
     let spec = attacker(name, vcpus);
     ok(machine.start(&spec));
-    let begin = ok(machine.client().vm_stats(&spec.name)).now_ticks;
-    let has_had_its_go = || {
-        let stats = ok(machine.client().vm_stats(&spec.name));
-        let exits: u64 = stats.vcpus.iter().map(|vcpu| vcpu.exits.total()).sum();
-        let has_ended = ok(machine.client().vm(&spec.name)).state == VmState::Stopped;
-        has_ended || exits > EXITS || stats.now_ticks - begin > ENOUGH
+    // Where the console is attacked, it need not show anything.
+    let is_console = name.starts_with("console") || name.starts_with("uart");
+    let shows = |text: &str| is_console || ok(machine.console(&spec.name)).contains(text);
+    let stats = || ok(machine.client().vm_stats(&spec.name));
+    let exits = || -> u64 { stats().vcpus.iter().map(|vcpu| vcpu.exits.total()).sum() };
+    let has_ended = || ok(machine.client().vm(&spec.name)).state == VmState::Stopped;
+    let wait = |what: &str, is_so: &dyn Fn() -> bool| {
+        let is_so = |_| is_so() || has_ended();
+        assert!((0..LOOKS).any(is_so), "{name}: {what}, never:\n{}", ok(machine.console(&spec.name)));
     };
-    assert!((0..LOOKS).any(|_| has_had_its_go()), "{name} does too little:\n{}", ok(machine.console(&spec.name)));
+    wait("at work", &|| exits() > AT_WORK && shows("HOSTILE at work"));
+    let neighbour = probe("neighbour", 1, "figure=checksum n=2");
+    ok(machine.start(&neighbour));
+    let begin = stats().now_ticks;
+    wait("enough done", &|| exits() > EXITS || stats().now_ticks - begin > ENOUGH);
+    let computed = ok(machine.end_of(&neighbour.name));
+    assert!(computed.console.contains(&checksum(2)), "{name}: the neighbour was disturbed:\n{}", computed.console);
     let killed = machine.client().kill_vm(&spec.name);
     let ended = ok(machine.end_of(&spec.name));
-    // A console device is the VM's console, too: there the attack is what it shows.
-    let has_begun = name.starts_with("console") || ended.console.contains(&format!("HOSTILE {name}"));
+    let has_begun = is_console || ended.console.contains(&format!("HOSTILE {name}"));
     assert!(has_begun, "{name} never began:\n{}", ended.console);
     match ended.summary.reason {
         Some(StopReason::Killed) => ok(killed),
@@ -89,18 +99,12 @@ fn withstand_all(machine: &str, vcpus: u16, names: &[String]) {
     let path = dir.path().join("pattern.img");
     ok(std::fs::write(&path, vec![0x5a; 4 << 20]));
     let rig = ok(ok(Rig::new(machine, 2, 768)).with_probe());
-    let machine = ok(ok(ok(rig.image("pattern", path)).subnet("lan", true)).boot());
+    // Without a gateway: QEMU's own network, which such frames can crash, is not what is tested.
+    let machine = ok(ok(ok(rig.image("pattern", path)).subnet("lan", false)).boot());
     // What the disk cache and the heap keep is there from now on.
     withstand(&machine, "block-refill", vcpus);
     let before = ok(machine.free_bytes());
-    let neighbour = |rounds| probe("neighbour", 1, &format!("figure=checksum n={rounds}"));
-    for name in names {
-        // It computes as long as the attack lasts, and longer.
-        ok(machine.start(&neighbour(2)));
-        withstand(&machine, name, vcpus);
-        let ended = ok(machine.end_of(&neighbour(2).name));
-        assert!(ended.console.contains(&checksum(2)), "{name}: the neighbour was disturbed:\n{}", ended.console);
-    }
+    names.iter().for_each(|name| withstand(&machine, name, vcpus));
     assert_all_returned(&machine, before);
     let log = machine.log();
     assert!(!log.contains("ERROR"), "the monitor found a fault of its own:\n{log}");

@@ -79,8 +79,8 @@ impl<M: Machine> GuestRam<M> {
         rest.frame.zero_some(self.memory(), rest.done, PIECE);
         rest.done += PIECE;
         inner = self.inner.lock();
-        if !inner.is_vacant_block(gfn) {
-            // A device needed a page of it meanwhile.
+        if inner.is_closed || !inner.is_vacant_block(gfn) {
+            // The VM ends, or a device needed a page of it meanwhile.
             inner.zeroing.retain(|zeroing| zeroing.block != block);
             self.frames().free(rest.frame);
             return Ok(inner);

@@ -66,7 +66,7 @@ fn take_over(description: MachineDescription, bundle: Bundle, epoch_ns: Option<u
     machine::init(description, bundle.config, epoch_ns);
     let restarts = machine::options().restarts;
     if restarts > 0 && machine::cell::is_first() {
-        log::warn!("this machine was started again after a panic, for the {restarts}. time");
+        log::warn!("this machine was started again after a panic (restart {restarts})");
     }
     shortage::init();
     io::disks::init();

@@ -7,12 +7,12 @@ use crate::machine::devices::Nic;
 use alloc::{vec, vec::Vec};
 use machine_io::{IoError, MAX_FRAME_BYTES};
 use spin::Mutex;
-use subnet::{MAX_FRAME, PortId};
+use subnet::{Frame, MAX_FRAME, PortId};
 use virtio::{net::NetHeader, offload::PlainFrames};
 
 /// Frames that come in, in one step.
 const BATCH: usize = 16;
-/// Plain frames that leave in one step: a large segment of Linux is 45.
+/// Frames that are taken, and plain frames that leave, in one step: a large segment of Linux is 45.
 const LEAVING: usize = 64;
 
 /// The gateway.
@@ -71,10 +71,13 @@ impl Gateway {
         Ok(true)
     }
 
+    /// `true` while there may be more: the subnet tells nobody of frames behind those that were left there.
     fn transmit(&self, state: &mut State, network: &Network, nic: &mut Nic) -> Result<bool, IoError> {
         for _ in 0..LEAVING {
-            if !state.has_leaving(network, self.port) {
-                return Ok(false);
+            if state.leaving.is_none() {
+                let Some(frame) = network.take(self.port) else { return Ok(false) };
+                state.begin(&frame);
+                continue;
             }
             match state.send_next(nic) {
                 // Frames beyond the interface's MTU cannot leave.
@@ -89,21 +92,13 @@ impl Gateway {
 }
 
 impl State {
-    /// Whether a frame is on its way out; takes the next one from the subnet if none is. Frames that are not what their headers say are
-    /// dropped, a bounded number of them.
-    fn has_leaving(&mut self, network: &Network, port: PortId) -> bool {
-        for _ in 0..LEAVING {
-            if self.leaving.is_some() {
-                return true;
-            }
-            let Some(frame) = network.take(port) else { return false };
-            let len = frame.bytes().len();
-            if let Some(copy) = self.work.get_mut(..len) {
-                copy.copy_from_slice(frame.bytes());
-                self.leaving = PlainFrames::of(frame.header(), copy).ok().map(|parts| (len, parts));
-            }
+    /// Takes a frame on its way out, unless it is not what its header says.
+    fn begin(&mut self, frame: &Frame<NetHeader>) {
+        let len = frame.bytes().len();
+        if let Some(copy) = self.work.get_mut(..len) {
+            copy.copy_from_slice(frame.bytes());
+            self.leaving = PlainFrames::of(frame.header(), copy).ok().map(|parts| (len, parts));
         }
-        self.leaving.is_some()
     }
 
     /// Sends the next part of the frame that leaves. What its sender has left undone is done here.

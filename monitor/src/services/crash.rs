@@ -25,8 +25,8 @@ use rv::{
     sbi,
 };
 
-/// How long the others may take to stop, as a part of a second.
-const PATIENCE_HZ: u64 = 20;
+/// How long the others may take to stop, as a part of a second: emulated harts wait for the host's cores.
+const PATIENCE_HZ: u64 = 2;
 /// Looks at the others, should the clock have stopped.
 const MOST_LOOKS: u32 = 50_000_000;
 /// Attempts to get the registry, which is rarely locked for long.

@@ -1,6 +1,6 @@
 //! From a trap's cause to what happens next.
 
-use super::{Until, Vcpu, sbi};
+use super::{Until, Vcpu, guest_loads::Tried, sbi};
 use crate::vm::shared::request;
 use crate::{
     hart::{Hart, HartTools},
@@ -188,7 +188,15 @@ fn wild(vcpu: &mut Vcpu, access_fault: u64, gpa: GuestPhysAddr) -> Next {
 fn access_fault(vcpu: &mut Vcpu, hart: &Hart, tools: &mut HartTools, scause: u64) -> Next {
     let gva = csr::stval::read();
     let (pc, sstatus) = (vcpu.context.pc, vcpu.context.sstatus);
-    if scause == cause::INSTRUCTION_ACCESS_FAULT || !vcpu.can_load(hart, tools, gva) {
+    let tried = match scause {
+        cause::INSTRUCTION_ACCESS_FAULT => Tried::Refused,
+        _ => vcpu.try_load(hart, tools, gva),
+    };
+    if tried == Tried::Unmapped {
+        // The page went meanwhile, as that of an interrupt file does when its vCPU moves. The guest tries again, and sees what is there now.
+        return Next::Resume;
+    }
+    if tried == Tried::Refused {
         log::error!("VM {}: {scause:#x} at {gva:#x}, pc {pc:#x}, sstatus {sstatus:#x}", vcpu.vm.spec().name);
         return vcpu.fail("memory", "machine memory does not answer", gva);
     }

@@ -7,7 +7,18 @@
 
 use super::Vcpu;
 use crate::hart::{Hart, HartTools};
-use rv::guarded;
+use rv::{cause, csr, guarded};
+
+/// What came of a load.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Tried {
+    /// There is a word.
+    Loaded,
+    /// The tables, the guest's or the monitor's, do not allow it.
+    Unmapped,
+    /// They do, but the machine does not answer.
+    Refused,
+}
 
 impl Vcpu {
     /// The instruction at the guest's `pc`. `None` if its page is not mapped any more.
@@ -24,11 +35,16 @@ impl Vcpu {
         })
     }
 
-    /// Whether the aligned word around `gva` can be loaded, with the guest's rights.
+    /// Loads the aligned word around `gva`, with the guest's rights.
     #[cold]
     #[inline(never)]
-    pub(super) fn can_load(&mut self, hart: &Hart, tools: &mut HartTools, gva: u64) -> bool {
-        self.inside(hart, tools, || guarded::load_guest_u32(gva).is_some())
+    pub(super) fn try_load(&mut self, hart: &Hart, tools: &mut HartTools, gva: u64) -> Tried {
+        let is_loaded = self.inside(hart, tools, || guarded::load_guest_u32(gva).is_some());
+        match csr::scause::read() {
+            _ if is_loaded => Tried::Loaded,
+            cause::LOAD_ACCESS_FAULT => Tried::Refused,
+            _ => Tried::Unmapped,
+        }
     }
 
     fn inside<T>(&mut self, hart: &Hart, tools: &mut HartTools, load: impl FnOnce() -> T) -> T {

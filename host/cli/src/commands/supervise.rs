@@ -47,7 +47,7 @@ pub fn run(args: &Supervise) -> Result<(), Failure> {
         let Some(panic) = outcome.panic.as_ref().filter(|_| plan.on_panic == OnPanic::Restart) else { break outcome };
         let Some(count) = restarts.begin(Instant::now()).filter(|_| !is_orphan(machine.dir())) else { break outcome };
         // Where the machine's output goes now: the supervisor's log.
-        eprintln!("{RESTART}machine {} is started again, for the {count}. time: {}", plan.name, one_line(panic));
+        eprintln!("{RESTART}machine {} is started again (restart {count}): {}", plan.name, one_line(panic));
         plan.boot.options.restarts = count;
         machine = machine.restart(&plan, &options, |_| {}).map_err(|error| Failure::Other(error.to_string()))?;
     };

@@ -156,7 +156,7 @@ impl Loading {
             return Step::Loaded;
         };
         let at = piece.start + self.done;
-        // Steps end at multiples of their length, so that none touches a page that another one has touched.
+        // Steps end at multiples of their length, so that none goes over the end of a page.
         let room = (STEP - at % STEP).min(piece.len - self.done);
         let bytes = piece.source.bytes(piece.offset + self.done, room);
         if bytes.is_empty() {

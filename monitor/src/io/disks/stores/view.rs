@@ -57,7 +57,7 @@ impl VolumeView {
             store.freeze_index(heap_reserve::is_short());
             let outcome = store.submit(self.volume, tag.raw(), &request, &guest, &mut disks);
             store.pump(&mut disks);
-            (outcome, store.has_ready())
+            (outcome, store.has_ready() || store.has_garbage())
         };
         guest.settle();
         (outcome, has_ready || self.is_disk_ready())
@@ -68,7 +68,7 @@ impl VolumeView {
         let mut store = self.store.store.lock();
         units()[self.base_unit].shared.lock().cancel(self.base);
         store.cancel(self.volume);
-        store.has_ready() || self.is_disk_ready()
+        store.has_ready() || store.has_garbage() || self.is_disk_ready()
     }
 
     pub fn due(&self) -> Due {
