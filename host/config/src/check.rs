@@ -6,6 +6,7 @@ use control::{BootConfig, DiskMode, DiskSpec, Interrupts, MAX_DISK_NAME, SpecErr
 
 use crate::machine_file::HardwareDraft;
 use crate::model::ModelError;
+use crate::paths::Loader;
 use crate::plan::{Backing, Hardware, MachineInterrupts};
 use crate::problem::{Place, Report};
 use crate::reader::Section;
@@ -95,6 +96,12 @@ impl Places {
         }
     }
 
+    fn grant(&self, report: &Report, path: &str, what: String) {
+        if let Some((place, key)) = self.find(path) {
+            report.grant(place, key, what);
+        }
+    }
+
     fn warning(&self, report: &Report, path: &str, message: String, help: Option<String>) {
         if let Some((place, key)) = self.find(path) {
             report.warning(place, key, message, help);
@@ -104,13 +111,14 @@ impl Places {
 
 /// Checks a machine as a whole, and decides what was left open. What depends on something that could not be read is not checked:
 /// nothing would be told but what follows from the first problem.
-pub fn machine(hardware: &mut HardwareDraft, boot: &BootConfig, places: &Places, report: &Report) {
+pub fn machine(loader: &Loader, hardware: &mut HardwareDraft, boot: &BootConfig, places: &Places, report: &Report) {
     nodes(&hardware.plan, places, report);
     let knows = |groups: &[&str]| groups.iter().all(|group| places.knows(group));
     if knows(&["node", "cell"]) {
         cells(&hardware.plan, boot, places, report);
     }
     disks(hardware, boot, places, report);
+    written_images(loader, &hardware.plan, places, report);
     disk_models(&hardware.plan, places, report);
     if knows(&["disk"]) {
         vm_disks(&hardware.plan, boot, places, report);
@@ -211,6 +219,18 @@ fn disks(hardware: &mut HardwareDraft, boot: &BootConfig, places: &Places, repor
     }
 }
 
+/// Every machine file may read the cache. To write there is another thing.
+fn written_images(loader: &Loader, plan: &Hardware, places: &Places, report: &Report) {
+    for (index, disk) in plan.disks.iter().enumerate() {
+        let Backing::File { path, .. } = &disk.backing else { continue };
+        let is_own = || report.home().is_some_and(|home| path.canonicalize().is_ok_and(|path| path.starts_with(home)));
+        if !disk.read_only && loader.is_in_cache(path) && !is_own() {
+            let path = path.display();
+            places.grant(report, &format!("disk[{index}].file"), format!("lets VMs write {path}, in the cache"));
+        }
+    }
+}
+
 /// A disk's time is the machine model's.
 fn disk_models(plan: &Hardware, places: &Places, report: &Report) {
     for (index, disk) in plan.disks.iter().enumerate() {
@@ -255,7 +275,7 @@ fn vm_disks(plan: &Hardware, boot: &BootConfig, places: &Places, report: &Report
 
 fn machine_features(plan: &Hardware, boot: &BootConfig, places: &Places, report: &Report) {
     for (index, subnet) in boot.subnets.iter().enumerate() {
-        if subnet.gateway && !plan.uplink && places.knows("network") {
+        if subnet.gateway && plan.uplink.is_none() && places.knows("network") {
             let help = Some("say [network] uplink = true".into());
             let message = "the machine has no network card".to_owned();
             places.error(report, &format!("subnets[{index}].gateway"), message, help);

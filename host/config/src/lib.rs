@@ -58,7 +58,8 @@
 //! # What it refuses
 //! Unknown keys (with the nearest known one), values of the wrong type or range, files that are not there or not of
 //! the right kind, a CPU that the monitor cannot use, and all that [`control::BootConfig::problems`] finds. It does not guess and does
-//! not correct. It goes on after a problem, with something that stands in, and tells all that is wrong at once; what can only be
+//! not correct. What a machine file asks of the host beyond reading its own folder and the cache is told ([`MachinePlan::grants`]), and
+//! refused for a file that is not trusted ([`Loader::is_restricted`]). It goes on after a problem, with something that stands in, and tells all that is wrong at once; what can only be
 //! told once another problem is mended is left out.
 //!
 //! Tested by unit tests that compare whole messages.
@@ -67,10 +68,12 @@
 mod cells;
 mod check;
 mod cpu;
+mod image;
 mod machine_file;
 mod model;
 mod model_file;
 mod modules;
+mod network;
 mod paths;
 mod plan;
 mod problem;
@@ -83,8 +86,8 @@ pub use machine_file::DEFAULT_CPU;
 pub use model::{Latency, ModelError, ModelPlan, Preset};
 pub use paths::{CACHE_VARIABLE, Loader, cache_dir};
 pub use plan::{
-    Backing, DiskModel, DiskPlan, Firmware, Hardware, ImageFormat, MachineInterrupts, MachinePlan, ModuleFile,
-    NodePlan, OnPanic, VmPlan,
+    Backing, BackingImage, DiskModel, DiskPlan, Firmware, Forward, Hardware, ImageFormat, MachineInterrupts,
+    MachinePlan, ModuleFile, NodePlan, OnPanic, Reach, Uplink, VmPlan,
 };
-pub use problem::{ConfigError, Problem, Severity};
+pub use problem::{ConfigError, Grant, Problem, Severity};
 pub use program::{Program, ProgramError, elf as elf_program, flat as flat_program};

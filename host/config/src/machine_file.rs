@@ -10,9 +10,11 @@ use toml::de::DeTable;
 use crate::cells;
 use crate::check::{self, Places};
 use crate::cpu;
+use crate::image;
 use crate::model::ModelPlan;
 use crate::model_file;
 use crate::modules::Modules;
+use crate::network;
 use crate::paths::Loader;
 use crate::plan::{
     Backing, DiskModel, DiskPlan, Firmware, Hardware, ImageFormat, MachineInterrupts, MachinePlan, NodePlan, OnPanic,
@@ -27,14 +29,26 @@ pub const DEFAULT_CPU: &str = "rva23s64,svvptc=on";
 
 /// Reads a machine file and all that it names.
 pub fn load(loader: &Loader, file: &Path) -> Result<MachinePlan, ConfigError> {
-    let report = Report::default();
-    let plan = vm_file::read_source(file, &report).and_then(|source| {
+    let report = Report::of_machine(file, loader.is_restricted);
+    let source = vm_file::read_source(file, &report);
+    finish(loader, source, report)
+}
+
+/// Reads the text of a machine file, which may lie nowhere.
+pub fn load_text(loader: &Loader, file: &Path, text: String) -> Result<MachinePlan, ConfigError> {
+    let report = Report::of_machine(file, loader.is_restricted);
+    finish(loader, Some(Rc::new(Source { path: file.to_owned(), text })), report)
+}
+
+fn finish(loader: &Loader, source: Option<Rc<Source>>, report: Report) -> Result<MachinePlan, ConfigError> {
+    let plan = source.and_then(|source| {
         let table = vm_file::parse(&source, &report)?;
         read(loader, &source, &table, &report)
     });
+    let grants = report.grants();
     let warnings = report.finish()?;
     let plan = plan.expect("without an error there is a plan");
-    Ok(MachinePlan { warnings, ..plan })
+    Ok(MachinePlan { warnings, grants, ..plan })
 }
 
 fn read(loader: &Loader, source: &Rc<Source>, table: &DeTable<'_>, report: &Report) -> Option<MachinePlan> {
@@ -63,7 +77,7 @@ fn read(loader: &Loader, source: &Rc<Source>, table: &DeTable<'_>, report: &Repo
     let name = top.stand_in(name, || Name::new("unknown").expect("a good name"));
     let mut boot = BootConfig::new(name);
     (boot.cells, boot.subnets, boot.vms, boot.options) = (cells.unwrap_or_default(), subnets, vms, options);
-    check::machine(&mut hardware, &boot, &places, report);
+    check::machine(loader, &mut hardware, &boot, &places, report);
     Some(MachinePlan {
         name: boot.machine_name.clone(),
         file: source.path.clone(),
@@ -71,6 +85,7 @@ fn read(loader: &Loader, source: &Rc<Source>, table: &DeTable<'_>, report: &Repo
         boot,
         modules: modules.into_files(),
         warnings: Vec::new(),
+        grants: Vec::new(),
         on_panic,
     })
 }
@@ -121,6 +136,7 @@ fn read_hardware(loader: &Loader, top: &Section<'_>, places: &mut Places) -> Har
         places.note(&format!("disk[{}]", disks.len()), &section, Some("name"));
         places.note(&format!("disk[{}].read_only", disks.len()), &section, Some("read_only"));
         places.note(&format!("disk[{}].model", disks.len()), &section, Some("model"));
+        places.note(&format!("disk[{}].file", disks.len()), &section, Some("file"));
         let read_only = section.boolean("read_only").map(|at| at.value);
         match read_disk(loader, &section, read_only.unwrap_or(false)) {
             Some(disk) => {
@@ -134,22 +150,13 @@ fn read_hardware(loader: &Loader, top: &Section<'_>, places: &mut Places) -> Har
     if disks.is_empty() && top.has("disk") {
         places.doubt("disk");
     }
-    let network = top.table("network");
-    if network.is_none() && top.has("network") {
-        places.doubt("network");
-    }
-    let uplink = network.is_some_and(|network| {
-        let uplink = network.boolean("uplink").is_none_or(|at| at.value);
-        network.finish();
-        uplink
-    });
     let mut plan = Hardware {
         cpu: DEFAULT_CPU.into(),
         interrupts: MachineInterrupts::Aia { guest_files: 7 },
         nodes,
         distances: None,
         disks,
-        uplink,
+        uplink: network::read(top, places),
         icount: false,
         model: read_model(top, places),
         firmware: Firmware::OpenSbi,
@@ -206,12 +213,17 @@ fn read_machine(loader: &Loader, section: &Section<'_>, plan: &mut Hardware, pla
     plan.firmware = firmware.map_or(Firmware::OpenSbi, |at| at.value);
     for (key, field) in [("qemu", &mut plan.qemu), ("monitor", &mut plan.monitor)] {
         let Some(text) = section.string(key) else { continue };
+        section.grant(&text.place, key, format!("runs {:?} in the place of the usual one", text.value));
         *field = loader.resolve(section, key, &text.value, &text.place);
         if let (Some(path), true) = (field.as_ref(), loader.check_files) {
             loader.inspect(section, key, path, &text.place);
         }
     }
     let args = section.strings("qemu_args").unwrap_or_default();
+    if let Some(first) = args.first() {
+        let what = "gives the emulator more arguments: these can run programs and open any file";
+        section.grant(&first.place, "qemu_args", what);
+    }
     plan.qemu_args = args.into_iter().map(|at| at.value).collect();
 }
 
@@ -244,43 +256,10 @@ fn read_nodes(top: &Section<'_>, places: &mut Places) -> Vec<NodePlan> {
 fn read_disk(loader: &Loader, section: &Section<'_>, read_only: bool) -> Option<DiskPlan> {
     let name = section.parsed::<Name>("name").map(|at| at.value);
     let name = section.require("name", name, "the name that VMs use for it");
-    let file = section.string("file");
-    let size = section.number("size_mib", 1..=16 * 1024 * 1024_u32);
-    let formats = [("raw", ImageFormat::Raw), ("qcow2", ImageFormat::Qcow2)];
-    let format = section.choice("format", &formats);
-    let backing = read_backing(loader, section, file, size, format);
+    let backing = image::read(loader, section);
     let backing = section.stand_in(backing, || Backing::Scratch { size_mib: 1 });
     let model = read_disk_model(section, &backing);
     Some(DiskPlan { name: name?, backing, read_only, model })
-}
-
-fn read_backing(
-    loader: &Loader,
-    section: &Section<'_>,
-    file: Option<At<String>>,
-    size: Option<At<u32>>,
-    format: Option<At<ImageFormat>>,
-) -> Option<Backing> {
-    match (file, size) {
-        (Some(file), None) => {
-            let path = loader.resolve(section, "file", &file.value, &file.place)?;
-            let format = format.map_or(ImageFormat::Raw, |at| at.value);
-            if loader.check_files {
-                let (bytes, head) = loader.inspect(section, "file", &path, &file.place)?;
-                check_image(section, &file.place, format, bytes, &head);
-            }
-            Some(Backing::File { path, format })
-        }
-        (None, Some(size)) => Some(Backing::Scratch { size_mib: size.value }),
-        (Some(_), Some(size)) => {
-            let help = Some("an image file has its own size: leave size_mib out".to_owned());
-            section.error(&size.place, "size_mib", "there is a file already", help);
-            None
-        }
-        // A size that is none was complained about.
-        (None, None) if section.has("size_mib") => None,
-        (None, None) => section.require("file", None, "say `file = ...`, or `size_mib = ...` for an empty disk"),
-    }
 }
 
 fn read_disk_model(section: &Section<'_>, backing: &Backing) -> Option<DiskModel> {
@@ -293,28 +272,11 @@ fn read_disk_model(section: &Section<'_>, backing: &Backing) -> Option<DiskModel
         }
         return None;
     };
-    if let Backing::File { format: ImageFormat::Qcow2, .. } = backing {
+    if let Backing::File { format: ImageFormat::Qcow2 { .. }, .. } = backing {
         let help = Some("convert it: qemu-img convert -O raw".to_owned());
         section.error(&preset.place, "model", "a disk with a model needs a raw image", help);
     }
     Some(DiskModel { preset: preset.value, scale: scale.map_or(1, |at| at.value) })
-}
-
-fn check_image(section: &Section<'_>, place: &Place, format: ImageFormat, bytes: u64, head: &[u8]) {
-    let is_qcow2 = head.starts_with(b"QFI\xfb");
-    match format {
-        ImageFormat::Raw if is_qcow2 => {
-            section.error(place, "file", "this is a qcow2 image", Some("say format = \"qcow2\"".into()));
-        }
-        ImageFormat::Qcow2 if !is_qcow2 => {
-            section.error(place, "file", "this is no qcow2 image", Some("leave format out if it is raw".into()));
-        }
-        ImageFormat::Raw if bytes == 0 || !bytes.is_multiple_of(512) => {
-            let message = format!("{bytes} bytes are no whole number of sectors (512 bytes)");
-            section.error(place, "file", message, None);
-        }
-        ImageFormat::Raw | ImageFormat::Qcow2 => {}
-    }
 }
 
 fn read_subnets(top: &Section<'_>, places: &mut Places) -> Vec<SubnetSpec> {

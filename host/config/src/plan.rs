@@ -1,11 +1,12 @@
 //! What a machine file amounts to.
 
+use std::net::SocketAddrV4;
 use std::path::PathBuf;
 
 use control::{BootConfig, Label, Name, VmSpec};
 
 use crate::model::ModelPlan;
-use crate::problem::Problem;
+use crate::problem::{Grant, Problem};
 
 /// What a machine file amounts to.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -22,6 +23,8 @@ pub struct MachinePlan {
     pub modules: Vec<ModuleFile>,
     /// What is possible but looks wrong.
     pub warnings: Vec<Problem>,
+    /// What the file asks of the host beyond reading what lies beside it, in the order of its lines.
+    pub grants: Vec<Grant>,
     /// What comes after a panic of the monitor.
     pub on_panic: OnPanic,
 }
@@ -49,8 +52,8 @@ pub struct Hardware {
     pub distances: Option<Vec<Vec<u8>>>,
     /// Its disks.
     pub disks: Vec<DiskPlan>,
-    /// Whether it has a network card with a way to the outside.
-    pub uplink: bool,
+    /// Its network card; `None` = it has none.
+    pub uplink: Option<Uplink>,
     /// Whether time counts instructions (deterministic, and one host thread for all harts).
     pub icount: bool,
     /// The model of a NUMA machine that it runs with; `None` = QEMU as it is.
@@ -77,6 +80,34 @@ impl Hardware {
     pub fn memory_mib(&self) -> u64 {
         self.nodes.iter().map(|node| u64::from(node.memory_mib)).sum()
     }
+}
+
+/// The machine's network card.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Uplink {
+    /// What VMs reach through it.
+    pub reach: Reach,
+    /// Ports of the host that lead to VMs, whatever VMs reach.
+    pub forwards: Vec<Forward>,
+}
+
+/// What VMs reach through the machine's network card.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Reach {
+    /// An address from DHCP, and nothing else.
+    #[default]
+    Nothing,
+    /// What this host reaches, and the host itself: all of its ports, also those that listen for the host alone.
+    Host,
+}
+
+/// A TCP port of the host that leads to a VM. Only the host itself can call it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Forward {
+    /// The port at 127.0.0.1.
+    pub host_port: u16,
+    /// Where it leads.
+    pub guest: SocketAddrV4,
 }
 
 /// What runs in M-mode.
@@ -149,22 +180,35 @@ pub enum Backing {
     },
 }
 
-/// Format of a disk image.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+/// Format of a disk image. The machine file says it: a guest writes the content of a raw image, and could make it look like another
+/// format.
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ImageFormat {
     /// The bytes as they are.
     Raw,
     /// QEMU's copy-on-write format.
-    Qcow2,
+    Qcow2 {
+        /// The image that it lies over, as the machine file says; what the image itself says does not count.
+        backing: Option<BackingImage>,
+    },
+}
+
+/// An image below another one. It is only read.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct BackingImage {
+    /// The file.
+    pub path: PathBuf,
+    /// Whether it is a qcow2 image; else its bytes count as they are.
+    pub is_qcow2: bool,
 }
 
 impl ImageFormat {
     /// QEMU's name of it.
     #[must_use]
-    pub const fn driver(self) -> &'static str {
+    pub const fn driver(&self) -> &'static str {
         match self {
             Self::Raw => "raw",
-            Self::Qcow2 => "qcow2",
+            Self::Qcow2 { .. } => "qcow2",
         }
     }
 }

@@ -94,6 +94,17 @@ impl fmt::Display for ConfigError {
     }
 }
 
+/// Something that a machine file asks of the host beyond reading what lies beside it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Grant {
+    /// The line, from 1.
+    pub line: usize,
+    /// The key, with the names of the tables around it.
+    pub key: String,
+    /// What it asks for, as "runs a program".
+    pub what: String,
+}
+
 /// A file's text.
 #[derive(Debug)]
 pub struct Source {
@@ -140,11 +151,51 @@ impl Place {
 #[derive(Debug, Default)]
 pub struct Report {
     problems: RefCell<Vec<Problem>>,
+    grants: RefCell<Vec<Grant>>,
     /// Errors so far, those told twice counted twice.
     errors: Cell<usize>,
+    /// The folder whose files a description may use; `None` if that does not matter.
+    home: Option<PathBuf>,
+    /// Whether what would be a grant is an error.
+    is_restricted: bool,
 }
 
 impl Report {
+    /// For a machine file: what it asks for beyond files of its own folder is a grant, or an error.
+    pub fn of_machine(file: &Path, is_restricted: bool) -> Self {
+        let folder = file.parent().filter(|folder| *folder != Path::new("")).unwrap_or_else(|| Path::new("."));
+        let home = folder.canonicalize().unwrap_or_else(|_| folder.to_owned());
+        Self { home: Some(home), is_restricted, ..Self::default() }
+    }
+
+    /// The folder whose files may be used, where that matters.
+    pub fn home(&self) -> Option<&Path> {
+        self.home.as_deref()
+    }
+
+    /// Notes what the file asks of the host.
+    pub fn grant(&self, place: &Place, key: impl Into<String>, what: impl Into<String>) {
+        let (key, what) = (key.into(), what.into());
+        if self.is_restricted {
+            let help = Some("a machine file that is not trusted may not: this is what --restricted refuses".to_owned());
+            self.error(place, key, what, help);
+            return;
+        }
+        let before = place.source.text.get(..place.span.start).unwrap_or_default();
+        let grant = Grant { line: before.matches('\n').count() + 1, key, what };
+        let mut grants = self.grants.borrow_mut();
+        if !grants.contains(&grant) {
+            grants.push(grant);
+        }
+    }
+
+    /// What was noted so far, in the order of lines.
+    pub fn grants(&self) -> Vec<Grant> {
+        let mut grants = self.grants.borrow().clone();
+        grants.sort_by_key(|grant| grant.line);
+        grants
+    }
+
     pub fn error(&self, place: &Place, key: impl Into<String>, message: impl Into<String>, help: Option<String>) {
         self.push(place.problem(Severity::Error, key.into(), message.into(), help));
     }

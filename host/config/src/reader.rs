@@ -106,6 +106,11 @@ impl<'a> Section<'a> {
         self.report.error(place, self.path(key), message, help);
     }
 
+    /// Notes what this key asks of the host.
+    pub fn grant(&self, place: &Place, key: &str, what: impl Into<String>) {
+        self.report.grant(place, self.path(key), what);
+    }
+
     /// Where `key` stands; the table itself if it does not.
     pub fn place_of(&self, key: &'static str) -> Place {
         self.value(key).map_or_else(|| self.place.clone(), |at| at.place)

@@ -12,7 +12,7 @@ use toml::de::DeTable;
 use crate::cells;
 use crate::check::Places;
 use crate::modules::{Found, ModuleKind, Modules};
-use crate::paths::{Loader, plain};
+use crate::paths::{Loader, plain, read_text};
 use crate::plan::VmPlan;
 use crate::problem::{ConfigError, Place, Report, Source};
 use crate::program::{self, Program};
@@ -115,7 +115,7 @@ fn can_replicate(section: &Section<'_>, count: Option<&At<u16>>) -> bool {
 
 fn included(loader: &Loader, section: &Section<'_>, file: &At<String>) -> Option<Rc<Source>> {
     let path = loader.resolve(section, "file", &file.value, &file.place)?;
-    match std::fs::read_to_string(&path) {
+    match read_included(&path) {
         Ok(text) => Some(Rc::new(Source { path, text })),
         Err(error) => {
             section.error(&file.place, "file", format!("{}: {}", path.display(), plain(&error)), None);
@@ -124,9 +124,17 @@ fn included(loader: &Loader, section: &Section<'_>, file: &At<String>) -> Option
     }
 }
 
+/// Only a file can be included: a machine file may come from anybody, and a FIFO would wait for one who writes.
+fn read_included(path: &Path) -> std::io::Result<String> {
+    match std::fs::metadata(path)?.is_file() {
+        true => read_text(path),
+        false => Err(std::io::Error::other("is no file")),
+    }
+}
+
 /// Reads a whole file.
 pub fn read_source(file: &Path, report: &Report) -> Option<Rc<Source>> {
-    match std::fs::read_to_string(file) {
+    match read_text(file) {
         Ok(text) => Some(Rc::new(Source { path: file.to_owned(), text })),
         Err(error) => {
             report.file_error(file, plain(&error), None);

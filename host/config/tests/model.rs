@@ -11,7 +11,7 @@ fn load(model: &str) -> Result<MachinePlan, ConfigError> {
     let file = dir.path().join("m.toml");
     let node = "[[node]]\nharts = 2\nmemory_mib = 64\n";
     fs::write(&file, format!("name = \"m\"\n{node}{node}\n[model]\n{model}")).expect("the directory is writable");
-    Loader { cache: None, check_files: false }.load(&file).map_err(|mut error| {
+    Loader { cache: None, check_files: false, is_restricted: false }.load(&file).map_err(|mut error| {
         error.problems.iter_mut().for_each(|problem| problem.file = "m.toml".into());
         error
     })
@@ -156,6 +156,6 @@ fn a_disk_with_a_model_needs_a_machine_with_one() {
     let file = dir.path().join("m.toml");
     let node = "[[node]]\nharts = 2\nmemory_mib = 64\n";
     fs::write(&file, format!("{node}[[disk]]\nname = \"d\"\nsize_mib = 1\nmodel = \"ssd\"")).expect("it is writable");
-    let error = Loader { cache: None, check_files: false }.load(&file).expect_err("it is wrong");
+    let error = Loader { cache: None, check_files: false, is_restricted: false }.load(&file).expect_err("it is wrong");
     assert_eq!(error.problems[0].message, "the machine has no model, whose time this disk could take");
 }

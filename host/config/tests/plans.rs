@@ -1,9 +1,15 @@
 //! Good descriptions and what becomes of them.
 
 use std::fs;
+use std::os::unix::fs::symlink;
+use std::os::unix::net::UnixListener;
 use std::path::{Path, PathBuf};
+use std::process::Command;
 
-use config::{Backing, ConfigError, Firmware, ImageFormat, Loader, MachineInterrupts, MachinePlan, OnPanic};
+use config::{
+    Backing, BackingImage, ConfigError, Firmware, Forward, ImageFormat, Loader, MachineInterrupts, MachinePlan,
+    OnPanic, Reach, Uplink,
+};
 use control::{Boot, DiskMode, Name, Segment, VmSpec};
 
 struct Place(tempfile::TempDir);
@@ -25,7 +31,7 @@ impl Place {
     }
 
     fn loader(&self) -> Loader {
-        Loader { cache: Some(self.path().join("cache")), check_files: true }
+        Loader { cache: Some(self.path().join("cache")), check_files: true, is_restricted: false }
     }
 
     fn load(&self, text: &str) -> Result<MachinePlan, ConfigError> {
@@ -134,7 +140,8 @@ fn the_machine_section() {
         .unwrap_or_else(|error| panic!("{error:#}"));
     assert_eq!(plan.hardware.cpu, "max");
     assert_eq!(plan.hardware.interrupts, MachineInterrupts::Plic);
-    assert!(plan.hardware.icount && plan.hardware.uplink);
+    assert!(plan.hardware.icount);
+    assert_eq!(plan.hardware.uplink, Some(Uplink::default()), "closed unless the file says otherwise");
     assert_eq!(plan.hardware.firmware, Firmware::Faults);
     assert_eq!((plan.on_panic, plan.boot.options.allow_panic), (OnPanic::Restart, true));
     assert_eq!(plan.hardware.qemu_args, ["-s"]);
@@ -163,12 +170,163 @@ fn files_are_what_they_should_be() {
     assert!(text(&vm("dir")).contains("/dir: is a directory"));
     let disk = |file: &str, more: &str| format!("{NODE}[[disk]]\nname = \"d\"\nfile = \"{file}\"\n{more}");
     place.write("q", b"QFI\xfb and more");
-    assert!(text(&disk("q", "")).contains("this is a qcow2 image\n  help: say format = \"qcow2\""));
     place.write("odd", [0; 513]);
     assert!(text(&disk("odd", "")).contains("513 bytes are no whole number of sectors"));
-    let plan = place.load(&disk("q", "format = \"qcow2\"\n")).expect("it is good");
-    let path = place.path().join("q");
-    assert_eq!(plan.hardware.disks[0].backing, Backing::File { path, format: ImageFormat::Qcow2 });
+    assert!(text(&disk("q", "format = \"qcow2\"\n")).contains("of a version that QEMU does not know"));
+    assert!(text(&disk("odd", "format = \"qcow2\"\n")).contains("this is no qcow2 image"));
+    // Nobody writes into these; who opened them would wait.
+    for (kind, make) in [("pipe", "mkfifo"), ("socket", "")] {
+        let path = place.path().join(kind);
+        match make {
+            "" => drop(UnixListener::bind(&path).expect("it is writable")),
+            make => assert!(Command::new(make).arg(&path).status().expect("it is installed").success()),
+        }
+        for text in [vm(kind), disk(kind, ""), disk("cow", &format!("format = \"qcow2\"\nbacking = \"{kind}\"\n"))] {
+            place.write("cow", qcow2(64, 0));
+            let error = place.load(&text).expect_err("it is wrong").to_string();
+            assert!(error.contains(&format!("{kind}, not a file")), "{error}");
+        }
+        let error = place.load(&format!("{NODE}[[vm]]\nfile = \"{kind}\"\n")).expect_err("it is wrong").to_string();
+        assert!(error.contains("is no file"), "{error}");
+    }
+    assert!(text(&vm("/dev/zero")).contains("is a device, not a file"));
+    place.write("long.toml", "#".repeat((1 << 20) + 1));
+    let long = text(&format!("{NODE}[[vm]]\nfile = \"long.toml\"\n"));
+    assert!(long.contains("is too long for a description"), "{long}");
+}
+
+/// The header of a qcow2 image of version 3, with the place of its backing file's name and its incompatible features.
+fn qcow2(backing: u64, features: u64) -> Vec<u8> {
+    let mut head = vec![0; 512];
+    head[..8].copy_from_slice(b"QFI\xfb\0\0\0\x03");
+    head[8..16].copy_from_slice(&backing.to_be_bytes());
+    head[72..80].copy_from_slice(&features.to_be_bytes());
+    head
+}
+
+/// The emulator would open whatever an image names.
+#[test]
+fn an_image_lies_over_another_one_only_if_the_machine_file_says_so() {
+    let place = Place::new();
+    let disk =
+        |file: &str, more: &str| format!("{NODE}[[disk]]\nname = \"d\"\nfile = \"{file}\"\nformat = \"qcow2\"\n{more}");
+    let wrong = |text: &str| place.load(text).expect_err("it is wrong").to_string();
+    place.write("alone", qcow2(0, 0));
+    place.write("over", qcow2(512, 0));
+    place.write("outside", qcow2(0, 4));
+    place.write("below.img", [0; 512]);
+    let plan = place.load(&disk("alone", "")).unwrap_or_else(|error| panic!("{error:#}"));
+    let format = ImageFormat::Qcow2 { backing: None };
+    assert_eq!(plan.hardware.disks[0].backing, Backing::File { path: place.path().join("alone"), format });
+    let plan = place.load(&disk("over", "backing = \"below.img\"\n")).unwrap_or_else(|error| panic!("{error:#}"));
+    let below = BackingImage { path: place.path().join("below.img"), is_qcow2: false };
+    let format = ImageFormat::Qcow2 { backing: Some(below) };
+    assert_eq!(plan.hardware.disks[0].backing, Backing::File { path: place.path().join("over"), format });
+    let unnamed = wrong(&disk("over", ""));
+    assert!(unnamed.contains("disk.file: lies over another image, which QEMU would open"), "{unnamed}");
+    assert!(wrong(&disk("outside", "")).contains("disk.file: keeps its data in another file"));
+    assert!(wrong(&disk("alone", "backing = \"below.img\"\n")).contains("disk.file: lies over no other image"));
+    let twice = wrong(&disk("over", "backing = \"over\"\nbacking_format = \"qcow2\"\n"));
+    assert!(twice.contains("disk.backing: lies over another image in turn"), "{twice}");
+    let raw = disk("below.img", "backing = \"below.img\"\n").replace("\"qcow2\"", "\"raw\"");
+    assert!(wrong(&raw).contains("disk.backing: only a qcow2 image lies over another"));
+}
+
+/// A guest writes every byte of its disk; what it writes must not decide whether the machine starts, or how.
+#[test]
+fn what_a_guest_writes_to_a_raw_disk_does_not_change_its_format() {
+    let place = Place::new();
+    let path = place.write("disk.img", qcow2(512, 4));
+    let disk = format!("{NODE}[[disk]]\nname = \"d\"\nfile = \"disk.img\"\n");
+    let backing = Backing::File { path, format: ImageFormat::Raw };
+    let plan = place.load(&disk).unwrap_or_else(|error| panic!("{error:#}"));
+    assert_eq!(plan.hardware.disks[0].backing, backing);
+    assert_eq!(plan.warnings.len(), 1, "somebody may have forgotten its format");
+    let plan = place.load(&format!("{disk}format = \"raw\"\n")).unwrap_or_else(|error| panic!("{error:#}"));
+    assert_eq!((&plan.hardware.disks[0].backing, plan.warnings.len()), (&backing, 0));
+}
+
+#[test]
+fn the_network_leads_where_the_file_says() {
+    let place = Place::new();
+    let uplink = |text: &str| {
+        let plan = place.load(&format!("[network]\n{text}\n{NODE}")).unwrap_or_else(|error| panic!("{error:#}"));
+        (plan.hardware.uplink, plan.grants.iter().map(|grant| grant.key.clone()).collect::<Vec<_>>())
+    };
+    assert_eq!(uplink("uplink = false"), (None, vec![]));
+    assert_eq!(uplink("reach = \"nothing\""), (Some(Uplink::default()), vec![]));
+    let open = Uplink { reach: Reach::Host, forwards: vec![] };
+    assert_eq!(uplink("reach = \"host\""), (Some(open), vec!["network.reach".to_owned()]));
+    let guest = "10.0.2.15:22".parse().expect("an address");
+    let one = Uplink { reach: Reach::Nothing, forwards: vec![Forward { host_port: 2222, guest }] };
+    let forward = "{ host = 2222, guest = \"10.0.2.15:22\" }";
+    let wanted = (Some(one), vec!["network.forward.host".to_owned()]);
+    assert_eq!(uplink(&format!("forward = [{forward}]")), wanted);
+    let wrong = |text: &str| place.load(&format!("[network]\n{text}\n{NODE}")).expect_err("it is wrong").to_string();
+    assert!(wrong(&format!("forward = [{forward}, {forward}]")).contains("port 2222 leads somewhere already"));
+    assert!(wrong("forward = [{ host = 2222, guest = \"debian:22\" }]").contains("network.forward.guest"));
+    assert!(wrong("uplink = false\nreach = \"host\"").contains("without it nothing leads anywhere"));
+}
+
+/// What a machine file asks of the host is told; of a file that is not trusted it is refused.
+#[test]
+fn a_restricted_file_uses_its_own_folder_and_reads_the_cache() {
+    let place = Place::new();
+    let inside = |path: &str| format!("home/{path}");
+    for kernel in ["home/Image", "cache/Image", "other/Image"] {
+        place.kernel(kernel);
+    }
+    for image in ["home/disk.img", "cache/disk.img", "other/disk.img"] {
+        place.write(image, [0; 512]);
+    }
+    place.write("home/qemu", "");
+    place.write("other/vm.toml", "name = \"far\"\nmemory_mib = 64\nkernel = \"../home/Image\"\n");
+    for link in ["Image", "disk.img"] {
+        symlink(place.path().join("other").join(link), place.path().join(inside(&format!("link-{link}"))))
+            .expect("free");
+    }
+    let load = |text: &str, is_restricted| {
+        let file = place.write("home/m.toml", format!("{text}\n{NODE}"));
+        Loader { is_restricted, ..place.loader() }.load(&file)
+    };
+    let vm = |kernel: &str| format!("[[vm]]\nname = \"a\"\nmemory_mib = 64\nkernel = \"{kernel}\"");
+    let disk = |file: &str, more: &str| format!("[[disk]]\nname = \"d\"\nfile = \"{file}\"\n{more}");
+    let other = place.path().join("other").display().to_string();
+    let good = [
+        vm("Image"),
+        vm("../home/Image"),
+        vm("cache:Image"),
+        disk("disk.img", "read_only = false"),
+        disk("cache:disk.img", "read_only = true"),
+        disk("cache:disk.img", ""),
+        "[network]\nuplink = true".to_owned(),
+    ];
+    for text in good {
+        let plan = load(&text, true).unwrap_or_else(|error| panic!("{text}: {error:#}"));
+        assert!(plan.grants.is_empty(), "{text}: {:?}", plan.grants);
+    }
+    let bad = [
+        ("vm.kernel", vm("../other/Image")),
+        ("vm.kernel", vm(&format!("{other}/Image"))),
+        ("vm.kernel", vm("cache:../other/Image")),
+        ("vm.kernel", vm(&format!("cache:{other}/Image"))),
+        ("vm.kernel", vm("link-Image")),
+        ("vm.file", "[[vm]]\nfile = \"../other/vm.toml\"".to_owned()),
+        ("disk.file", disk("../other/disk.img", "read_only = true")),
+        ("disk.file", disk("link-disk.img", "")),
+        ("disk.file", disk("cache:disk.img", "read_only = false")),
+        ("machine.qemu", "[machine]\nqemu = \"qemu\"".to_owned()),
+        ("machine.monitor", "[machine]\nmonitor = \"qemu\"".to_owned()),
+        ("machine.qemu_args", "[machine]\nqemu_args = [\"-s\"]".to_owned()),
+        ("network.reach", "[network]\nreach = \"host\"".to_owned()),
+        ("network.forward.host", "[network]\nforward = [{ host = 22, guest = \"10.0.2.15:22\" }]".to_owned()),
+    ];
+    for (key, text) in bad {
+        let plan = load(&text, false).unwrap_or_else(|error| panic!("{text}: {error:#}"));
+        assert_eq!(plan.grants.iter().map(|grant| grant.key.as_str()).collect::<Vec<_>>(), [key], "{text}");
+        let error = load(&text, true).expect_err(&text);
+        assert_eq!(error.problems.iter().map(|problem| problem.key.as_str()).collect::<Vec<_>>(), [key], "{text}");
+    }
 }
 
 /// A static ELF file for RISC-V with 16 bytes at 0x80400000, entered four bytes behind that.
@@ -246,7 +404,7 @@ fn the_reference_says_what_is_so_anyway() {
     let (example, _) = rest.split_once("```").expect("the example ends");
     let place = Place::new();
     let file = place.write("reference.toml", example);
-    let plan = Loader { cache: Some(place.path().into()), check_files: false }.load(&file);
+    let plan = Loader { cache: Some(place.path().into()), check_files: false, is_restricted: false }.load(&file);
     let plan = plan.unwrap_or_else(|error| panic!("{error:#}"));
     assert!(plan.warnings.is_empty(), "{:?}", plan.warnings);
     assert_eq!(plan.boot.options, control::MonitorOptions::default());

@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use config::{
     Backing, DiskPlan, Firmware, Hardware, ImageFormat, MachineInterrupts, MachinePlan, ModuleFile, NodePlan, OnPanic,
+    Reach,
 };
 use control::{
     Boot, BootConfig, CellSpec, Event, EventKind, Label, MachineStats, Name, StreamData, SubnetSpec, VmSpec, VmState,
@@ -43,7 +44,7 @@ impl Rig {
             nodes: vec![NodePlan { harts, memory_mib }],
             distances: None,
             disks: Vec::new(),
-            uplink: false,
+            uplink: None,
             icount: false,
             model: None,
             firmware: Firmware::OpenSbi,
@@ -61,6 +62,7 @@ impl Rig {
                 boot,
                 modules: Vec::new(),
                 warnings: Vec::new(),
+                grants: Vec::new(),
                 on_panic: OnPanic::Stop,
             },
         })
@@ -140,14 +142,22 @@ impl Rig {
         Ok(self)
     }
 
-    /// A subnet; with a gateway the machine gets a network card.
+    /// A subnet; with a gateway the machine gets a network card, which leads nowhere unless [`Rig::reach_host`] opens it.
     ///
     /// # Errors
     /// [`LabError::BadName`].
     pub fn subnet(mut self, subnet: &str, gateway: bool) -> Result<Self, LabError> {
-        self.plan.hardware.uplink |= gateway;
+        if gateway {
+            self.plan.hardware.uplink.get_or_insert_default();
+        }
         self.plan.boot.subnets.push(SubnetSpec { name: name(subnet)?, gateway });
         Ok(self)
+    }
+
+    /// VMs reach this host and what it reaches, through a subnet with a gateway.
+    #[must_use]
+    pub fn reach_host(self) -> Self {
+        self.hardware(|hardware| hardware.uplink.get_or_insert_default().reach = Reach::Host)
     }
 
     /// A file that VMs can boot.

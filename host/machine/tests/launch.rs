@@ -49,7 +49,9 @@ impl Bench {
         let emulator = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fake/emulator.sh");
         symlink(emulator, dir.path().join("qemu")).expect("it is writable");
         let file = write("m.toml", MACHINE);
-        let plan = Loader { cache: None, check_files: true }.load(&file).unwrap_or_else(|error| panic!("{error:#}"));
+        let plan = Loader { cache: None, check_files: true, is_restricted: false }
+            .load(&file)
+            .unwrap_or_else(|error| panic!("{error:#}"));
         let root = RunRoot::at(dir.path().join("run"));
         Self {
             dir,

@@ -56,7 +56,7 @@ impl Bench {
         fs::create_dir(dir.path().join("bare")).expect("it is writable");
         let emulator = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fake/emulator.sh");
         symlink(emulator, dir.path().join("qemu")).expect("it is writable");
-        let plan = Loader { cache: None, check_files: true }.load(&dir.path().join("m.toml"));
+        let plan = Loader { cache: None, check_files: true, is_restricted: false }.load(&dir.path().join("m.toml"));
         Self { plan: plan.unwrap_or_else(|error| panic!("{error:#}")), dir }
     }
 

@@ -5,6 +5,7 @@ use std::fmt::Write as _;
 use std::io::{self, Read, Write as _};
 use std::net::{Ipv4Addr, Shutdown, TcpListener, TcpStream};
 use std::thread;
+use std::time::Duration;
 
 use md5::{Digest, Md5};
 
@@ -86,6 +87,49 @@ pub fn exchange_with_outside(shell: &mut Shell, mib: usize) {
     let received = ok(outside.join().expect("the guest sent it all"));
     assert_eq!(received, sent, "what went out through the gateway changed");
 }
+
+/// A guest of a machine whose network is closed calls this program in vain, at an address that otherwise leads here.
+///
+/// # Panics
+/// If it is heard.
+pub fn call_outside_in_vain(shell: &mut Shell) {
+    address(shell);
+    let listener = ok(TcpListener::bind((Ipv4Addr::LOCALHOST, 0)));
+    let port = ok(listener.local_addr()).port();
+    let call = r#"print IO::Socket::INET->new(PeerAddr => $ARGV[0], Timeout => 20) ? "heard" : "in vain""#;
+    let said = shell.run_with("perl -MIO::Socket::INET -e \"$1\" \"$2\"", &[call, &format!("{OUTSIDE}:{port}")]);
+    assert_eq!(said, "in vain");
+    ok(listener.set_nonblocking(true));
+    assert_eq!(listener.accept().map(drop).map_err(|error| error.kind()), Err(io::ErrorKind::WouldBlock));
+}
+
+/// This program calls a guest at a port of the host, and both send each other so many MiB.
+///
+/// # Panics
+/// If anything arrives changed, or does not arrive.
+pub fn exchange_through(host_port: u16, shell: &mut Shell, mib: usize) {
+    let sent = make_data(shell, mib);
+    let pattern = pattern(mib);
+    let pattern_sum = sum(&pattern);
+    let (received_inside, received_outside) = thread::scope(|scope| {
+        // What forwards takes the call before the guest listens, and drops it: called again until something comes back.
+        let outside = scope.spawn(move || {
+            loop {
+                let stream = TcpStream::connect((Ipv4Addr::LOCALHOST, host_port));
+                match stream.and_then(|stream| serve(&stream, &pattern)) {
+                    Ok(received) if received != sum(b"") => break received,
+                    _ => thread::sleep(Duration::from_millis(200)),
+                }
+            }
+        });
+        let inside = talk(shell, PORT);
+        (inside, outside.join().expect("it is called"))
+    });
+    assert_eq!((received_inside, received_outside), (pattern_sum, sent), "data changed on its way");
+}
+
+/// The port at which a guest waits in [`exchange_through`].
+pub const GUEST_PORT: u16 = 7000;
 
 /// Writes random data to `/run/data`; its checksum.
 #[track_caller]

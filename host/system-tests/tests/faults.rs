@@ -48,7 +48,7 @@ fn hardware(nodes: &[u16], cpu: &str, interrupts: MachineInterrupts) -> Hardware
         nodes: nodes.iter().map(|harts| NodePlan { harts: *harts, memory_mib: MEMORY_MIB }).collect(),
         distances: None,
         disks: Vec::new(),
-        uplink: false,
+        uplink: None,
         icount: false,
         model: None,
         firmware: Firmware::Faults,

@@ -34,7 +34,7 @@ fn run_bare(dir: &TempDir, memory_mib: u32, initrd: PathBuf, command_line: &str)
         nodes: vec![NodePlan { harts: 2, memory_mib }],
         distances: None,
         disks: Vec::new(),
-        uplink: false,
+        uplink: None,
         icount: false,
         model: None,
         firmware: config::Firmware::default(),

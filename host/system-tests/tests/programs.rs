@@ -15,7 +15,7 @@ use system_tests::{assert_all_returned, assert_passed, ok, probe};
 fn described(machine: &Running, dir: &Path, text: &str) -> VmSpec {
     let file = dir.join("guest.toml");
     ok(fs::write(&file, format!("memory_mib = 64\nvcpus = 2\nports = []\n{text}")));
-    let plan = ok(Loader { cache: None, check_files: true }.load_vm(&file, None));
+    let plan = ok(Loader { cache: None, check_files: true, is_restricted: false }.load_vm(&file, None));
     for module in &plan.modules {
         let content = ok(File::open(&module.path));
         ok(machine.client().put_module(&module.label, module.bytes, content, |_| {}));

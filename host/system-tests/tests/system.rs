@@ -1,12 +1,14 @@
 //! Whole Debian guests, with disks that stay, networks and boot loaders.
 
-use config::MachineInterrupts;
+use std::net::{Ipv4Addr, SocketAddrV4, TcpListener};
+
+use config::{Forward, MachineInterrupts};
 use control::{DiskMode, VmSpec};
 use lab::rig::{Rig, Running};
 use machine::{ExecStatus, GuestAgent, RunningCommand};
 use md5::{Digest, Md5};
 use system_tests::debian::{Shell, assert_clean_file_system, debian, debian_by_firmware, disk, net, with_debian};
-use system_tests::network::{exchange, exchange_with_outside};
+use system_tests::network::{GUEST_PORT, call_outside_in_vain, exchange, exchange_through, exchange_with_outside};
 use system_tests::ok;
 
 #[track_caller]
@@ -19,7 +21,7 @@ fn create(machine: &Running, spec: &VmSpec) {
 #[test]
 fn guests_of_1_2_and_8_vcpus_share_four_nodes_and_a_subnet() {
     let rig = ok(Rig::new("four", 1, 512)).node(1, 512).node(1, 512).node(1, 512);
-    let machine = ok(ok(with_debian(rig).subnet("lan", true)).boot());
+    let machine = ok(ok(with_debian(rig).subnet("lan", true)).reach_host().boot());
     let on_lan = |vm, vcpus| VmSpec { nets: vec![net("lan", Some(65_535))], ..debian(vm, vcpus) };
     let specs = [on_lan("one", 1), on_lan("two", 2), debian("eight", 8)];
     specs.iter().for_each(|spec| create(&machine, spec));
@@ -38,6 +40,25 @@ fn guests_of_1_2_and_8_vcpus_share_four_nodes_and_a_subnet() {
     assert_eq!(ok(machine.lost_pages()), 0);
 }
 
+/// The network leads nowhere unless the machine file opens it; what the file forwards comes in all the same.
+#[test]
+fn a_closed_network_leads_in_but_not_out() {
+    // Free now; nobody else on this host asks for just this one a moment later.
+    let host_port = ok(ok(TcpListener::bind((Ipv4Addr::LOCALHOST, 0))).local_addr()).port();
+    let guest = SocketAddrV4::new(Ipv4Addr::new(10, 0, 2, 15), GUEST_PORT);
+    let rig = ok(with_debian(ok(Rig::new("closed", 2, 1024))).subnet("lan", true));
+    let rig = rig.hardware(|hardware| {
+        hardware.uplink.get_or_insert_default().forwards.push(Forward { host_port, guest });
+    });
+    let machine = ok(rig.boot());
+    let spec = VmSpec { nets: vec![net("lan", None)], ..debian("alone", 1) };
+    create(&machine, &spec);
+    let mut shell = Shell::start(&machine, &spec);
+    call_outside_in_vain(&mut shell);
+    exchange_through(host_port, &mut shell, 2);
+    shell.stop(&machine);
+}
+
 /// Without AIA, on the largest CPU: network and disks through the PLIC.
 #[test]
 fn network_and_disk_work_through_a_plic() {
@@ -45,7 +66,7 @@ fn network_and_disk_work_through_a_plic() {
         hardware.interrupts = MachineInterrupts::Plic;
         hardware.cpu = "max".into();
     });
-    let rig = ok(ok(rig.scratch("data", 128)).subnet("lan", true));
+    let rig = ok(ok(rig.scratch("data", 128)).subnet("lan", true)).reach_host();
     let machine = ok(rig.boot());
     let mut spec = VmSpec { nets: vec![net("lan", None)], ..debian("plic", 2) };
     spec.disks.push(disk("data", "data", DiskMode::Persistent));

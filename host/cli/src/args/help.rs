@@ -53,6 +53,9 @@ On a terminal the live view of `top` comes up, with the machine's own log; q ask
 to leave it running. Without a terminal, or with --plain, progress is printed line by line until the machine ends; \
 an interrupt powers it off.
 
+With --restricted the machine file may name files of its own folder and of the cache, write to those of its folder, \
+and nothing else: no other emulator, monitor or arguments, no way into this host's network.
+
 Examples:
   mirrorball run examples/hello.toml
   mirrorball run --detach examples/demo.toml && mirrorball top
@@ -62,6 +65,9 @@ pub const CHECK: &str = "\
 Every problem is printed with file, line, key, what is wrong and what would be right, but those that only follow from \
 another one. A file that is no TOML is told line by line, and looked at no further. Exit status 2 if there is an error; warnings \
 alone are no error.
+
+What a machine file asks of this host is told as well: one from somebody else may run programs, open files and lead to \
+the network. `run --restricted` refuses all of that, and --restricted here says why.
 
 Examples:
   mirrorball check examples/demo.toml

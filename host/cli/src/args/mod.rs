@@ -170,6 +170,9 @@ pub struct Launch {
     /// How long the monitor may take to answer
     #[arg(long, value_name = "TIME", default_value = "120s", value_parser = parse_duration)]
     pub boot_timeout: Duration,
+    /// Refuse a machine file that asks this host for more than the files of its folder and reading the cache
+    #[arg(long)]
+    pub restricted: bool,
 }
 
 /// `check`.
@@ -181,6 +184,9 @@ pub struct Check {
     /// Do not look at the files that it names (kernels, disks)
     #[arg(long)]
     pub no_files: bool,
+    /// Name as errors what `run --restricted` refuses
+    #[arg(long)]
+    pub restricted: bool,
     #[command(flatten)]
     pub json: Json,
 }

@@ -2,7 +2,7 @@
 
 use std::process::ExitCode;
 
-use config::{Backing, Loader, MachineInterrupts, MachinePlan, Problem, Severity};
+use config::{Backing, Grant, Loader, MachineInterrupts, MachinePlan, Problem, Severity};
 use serde::Serialize;
 
 use super::Context;
@@ -19,6 +19,16 @@ struct CheckView {
     machine: Option<String>,
     /// What was found.
     problems: Vec<ProblemView>,
+    /// What it asks of this host beyond reading its own folder and the cache.
+    grants: Vec<GrantView>,
+}
+
+#[derive(Debug, Serialize)]
+struct GrantView {
+    /// From 1.
+    line: usize,
+    key: String,
+    what: String,
 }
 
 #[derive(Debug, Serialize)]
@@ -35,10 +45,10 @@ struct ProblemView {
 }
 
 pub fn run(context: &Context, args: &Check) -> Result<ExitCode, Failure> {
-    let loader = Loader { check_files: !args.no_files, ..Loader::from_env() };
+    let loader = Loader { check_files: !args.no_files, is_restricted: args.restricted, ..Loader::from_env() };
     match (loader.load(&args.file), args.json.json) {
-        (Ok(plan), true) => json(context, Some(plan.name.to_string()), &plan.warnings),
-        (Err(error), true) => json(context, None, &error.problems),
+        (Ok(plan), true) => json(context, Some(plan.name.to_string()), &plan.warnings, &plan.grants),
+        (Err(error), true) => json(context, None, &error.problems, &[]),
         (Err(error), false) => Err(error.into()),
         (Ok(plan), false) => {
             warn(context, &plan.warnings);
@@ -71,8 +81,16 @@ pub fn problems_text(problems: &[Problem], has_color: bool) -> String {
     lines.join("\n")
 }
 
-fn json(context: &Context, machine: Option<String>, problems: &[Problem]) -> Result<ExitCode, Failure> {
-    let view = CheckView { ok: machine.is_some(), machine, problems: problems.iter().map(ProblemView::from).collect() };
+fn json(
+    context: &Context,
+    machine: Option<String>,
+    problems: &[Problem],
+    grants: &[Grant],
+) -> Result<ExitCode, Failure> {
+    let problems = problems.iter().map(ProblemView::from).collect();
+    let view = |grant: &Grant| GrantView { line: grant.line, key: grant.key.clone(), what: grant.what.clone() };
+    let grants = grants.iter().map(view).collect();
+    let view = CheckView { ok: machine.is_some(), machine, problems, grants };
     context.output.json(&view)?;
     Ok(if view.ok { ExitCode::SUCCESS } else { ExitCode::from(2) })
 }
@@ -112,7 +130,22 @@ fn describe(context: &Context, plan: &MachinePlan) -> Result<(), Failure> {
         hardware.cpu,
     ))?;
     context.output.table(&disk_table(plan))?;
-    context.output.table(&vm_table(plan))
+    context.output.table(&vm_table(plan))?;
+    describe_grants(context, &plan.grants)
+}
+
+/// What somebody should know who has the file from somebody else.
+fn describe_grants(context: &Context, grants: &[Grant]) -> Result<(), Failure> {
+    if grants.is_empty() {
+        return Ok(());
+    }
+    context
+        .output
+        .line("This file asks for more than `run --restricted` allows; run it only if you trust its author:")?;
+    for Grant { line, key, what } in grants {
+        context.output.line(format!("  line {line}: {key} {what}"))?;
+    }
+    Ok(())
 }
 
 fn disk_table(plan: &MachinePlan) -> Table {

@@ -22,8 +22,8 @@ pub struct Running {
 
 impl Running {
     /// Reads a machine file, and nothing more.
-    pub fn plan(file: &Path) -> Result<MachinePlan, Failure> {
-        Ok(Loader::from_env().load(file)?)
+    pub fn plan(file: &Path, launch: &Launch) -> Result<MachinePlan, Failure> {
+        Ok(loader(launch).load(file)?)
     }
 
     /// Starts the machine and waits until its monitor answers; `on_step` is told how far it is.
@@ -32,6 +32,9 @@ impl Running {
         let mut command = Command::new(program);
         command.args(["supervise", "--tied"]).arg(&plan.file);
         command.args(["--boot-timeout", &format!("{}s", launch.boot_timeout.as_secs_f64())]);
+        if launch.restricted {
+            command.arg("--restricted");
+        }
         if let Some(monitor) = &launch.monitor {
             command.arg("--monitor").arg(monitor);
         }
@@ -95,6 +98,11 @@ pub fn released_path(dir: &RunDir) -> PathBuf {
 /// What the supervisor says after the machine has booted.
 pub fn supervisor_log(dir: &RunDir) -> PathBuf {
     dir.path().join("supervisor.log")
+}
+
+/// Reads machine files as the command line says.
+pub fn loader(launch: &Launch) -> Loader {
+    Loader { is_restricted: launch.restricted, ..Loader::from_env() }
 }
 
 /// The monitor's image: the one named on the command line or in the machine file, else the one that a tree has built.

@@ -21,7 +21,7 @@ const END_TIMEOUT: Duration = Duration::from_secs(20);
 const LOG_INTERVAL: Duration = Duration::from_millis(100);
 
 pub fn run(context: &Context, args: &Run) -> Result<ExitCode, Failure> {
-    let plan = Running::plan(&args.file)?;
+    let plan = Running::plan(&args.file, &args.launch)?;
     warn(context, &plan.warnings);
     let name = plan.name.clone();
     let mut running = Running::start(&plan, &args.launch, |step| context.say(step))?;

@@ -4,10 +4,10 @@ use std::fs;
 use std::io::Write;
 use std::time::{Duration, Instant};
 
-use config::{Loader, OnPanic};
+use config::OnPanic;
 use machine::{Daemon, LaunchOptions, Machine, Outcome, Restarts, RunDir, RunRoot, Step};
 
-use super::launch::{RESTART, monitor_image, released_path, supervisor_log};
+use super::launch::{RESTART, loader, monitor_image, released_path, supervisor_log};
 use crate::args::Supervise;
 use crate::failure::Failure;
 use crate::output::units;
@@ -21,7 +21,7 @@ pub fn run(args: &Supervise) -> Result<(), Failure> {
     let daemon = Daemon::begin().map_err(Failure::system("cannot leave the terminal's session"))?;
     // The parent's end shows in this number: the system gives orphans another parent.
     let parent = rustix::process::getppid();
-    let mut plan = Loader::from_env().load(&args.file)?;
+    let mut plan = loader(&args.launch).load(&args.file)?;
     plan.hardware.monitor = monitor_image(&args.launch, plan.hardware.monitor.take());
     let options = LaunchOptions {
         root: RunRoot::from_env(),

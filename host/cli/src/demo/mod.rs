@@ -25,7 +25,7 @@ use report::{Report, VmReport};
 
 pub fn run(context: &Context, args: &Demo) -> Result<ExitCode, Failure> {
     let reference = args.reference.as_deref().map(Checksum::from_reference).transpose()?;
-    let plan = Running::plan(&args.file)?;
+    let plan = Running::plan(&args.file, &args.launch)?;
     let vms: Vec<Name> = plan.boot.vms.iter().filter(|vm| vm.autostart).map(|vm| vm.name.clone()).collect();
     if vms.is_empty() {
         return Err(Failure::Usage(format!("{}: no VM starts with the machine", args.file.display())));

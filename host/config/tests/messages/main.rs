@@ -34,7 +34,7 @@ net = [{ subnet = "lan" }]
 fn load(dir: &Path, text: &str) -> Result<MachinePlan, ConfigError> {
     let file = dir.join("m.toml");
     fs::write(&file, text).expect("the directory is writable");
-    Loader { cache: Some("cache".into()), check_files: false }.load(&file)
+    Loader { cache: Some("cache".into()), check_files: false, is_restricted: false }.load(&file)
 }
 
 /// The message for `text`, without the directory.
@@ -313,7 +313,7 @@ fn no_damage_makes_it_panic() {
                     Err(error) => assert!(format!("{error:#}").contains("m.toml"), "{text}"),
                 }
                 let file = dir.path().join("m.toml");
-                let _ = Loader { cache: None, check_files: false }.load_vm(&file, None);
+                let _ = Loader { cache: None, check_files: false, is_restricted: false }.load_vm(&file, None);
             }
         }
     }

@@ -4,7 +4,7 @@ use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 
 use super::tree;
-use config::{Backing, DiskPlan, Hardware, MachineInterrupts, NodePlan};
+use config::{Backing, DiskPlan, Forward, Hardware, ImageFormat, MachineInterrupts, NodePlan, Reach, Uplink};
 
 /// The files and sockets that the emulator is given.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -121,10 +121,8 @@ pub fn arguments(hardware: &Hardware, wiring: &Wiring) -> Vec<OsString> {
     for (index, disk) in hardware.disks.iter().enumerate() {
         add_disk(&mut line, index, disk, wiring);
     }
-    if hardware.uplink {
-        line.option("-netdev", "user,id=uplink");
-        // No boot ROM: it would need a file that not every installation has.
-        line.option("-device", "virtio-net-pci,netdev=uplink,disable-legacy=on,romfile=");
+    if let Some(uplink) = &hardware.uplink {
+        add_uplink(&mut line, uplink);
     }
     line.0.extend(hardware.qemu_args.iter().map(OsString::from));
     line.0
@@ -227,9 +225,33 @@ fn add_disk(line: &mut Line, index: usize, disk: &DiskPlan, wiring: &Wiring) {
         Backing::File { format, .. } => (format.driver(), "writeback"),
         Backing::Scratch { .. } => ("raw", "unsafe"),
     };
-    let options = format!("if=none,id=disk{index},format={format},readonly={read_only},cache={cache},file=");
-    line.option("-drive", path_option(&options, &wiring.disk_file(disk)));
+    // Format and protocol are said of each file: the emulator would otherwise find a format in what a guest has written, and a
+    // protocol in a file's name.
+    let options = format!(
+        "if=none,id=disk{index},format={format},readonly={read_only},cache={cache},file.driver=file,file.filename="
+    );
+    let mut drive = path_option(&options, &wiring.disk_file(disk));
+    if let Backing::File { format: ImageFormat::Qcow2 { backing: Some(below) }, .. } = &disk.backing {
+        let format = if below.is_qcow2 { "qcow2" } else { "raw" };
+        let options = format!(",backing.driver={format},backing.file.driver=file,backing.file.filename=");
+        drive.push(path_option(&options, &below.path));
+    }
+    line.option("-drive", drive);
     line.option("-device", device);
+}
+
+/// The emulator's user network speaks for this host's user: it leads to the host's own ports as well, unless it is closed.
+fn add_uplink(line: &mut Line, uplink: &Uplink) {
+    let mut network = String::from("user,id=uplink");
+    if uplink.reach == Reach::Nothing {
+        network.push_str(",restrict=on");
+    }
+    for Forward { host_port, guest } in &uplink.forwards {
+        network.push_str(&format!(",hostfwd=tcp:127.0.0.1:{host_port}-{guest}"));
+    }
+    line.option("-netdev", network);
+    // No boot ROM: it would need a file that not every installation has.
+    line.option("-device", "virtio-net-pci,netdev=uplink,disable-legacy=on,romfile=");
 }
 
 /// `options` with a path at the end. In the emulator's option lists a comma is written twice.
@@ -267,7 +289,7 @@ impl Line {
 
 #[cfg(test)]
 mod tests {
-    use config::{DiskModel, ImageFormat};
+    use config::{BackingImage, DiskModel};
     use control::Name;
     use disk_model::Preset;
 
@@ -280,7 +302,7 @@ mod tests {
             nodes: vec![NodePlan { harts: 2, memory_mib: 1024 }, NodePlan { harts: 1, memory_mib: 512 }],
             distances: Some(vec![vec![10, 30], vec![20, 10]]),
             disks: Vec::new(),
-            uplink: false,
+            uplink: None,
             icount: false,
             model: None,
             firmware: config::Firmware::OpenSbi,
@@ -334,8 +356,8 @@ mod tests {
         let name = |text| Name::new(text).expect("a good name");
         let mut hardware = hardware();
         hardware.interrupts = MachineInterrupts::Plic;
-        (hardware.uplink, hardware.icount) = (true, true);
-        let backing = Backing::File { path: "d.qcow2".into(), format: ImageFormat::Qcow2 };
+        (hardware.uplink, hardware.icount) = (Some(Uplink::default()), true);
+        let backing = Backing::File { path: "d.qcow2".into(), format: ImageFormat::Qcow2 { backing: None } };
         hardware.disks.push(DiskPlan { name: name("debian"), backing, read_only: true, model: None });
         let backing = Backing::Scratch { size_mib: 64 };
         hardware.disks.push(DiskPlan { name: name("tmp"), backing, read_only: false, model: None });
@@ -346,16 +368,44 @@ mod tests {
         for part in [
             "-M virt -cpu",
             "-icount shift=0",
-            "if=none,id=disk0,format=qcow2,readonly=on,cache=writeback,file=d.qcow2",
+            "if=none,id=disk0,format=qcow2,readonly=on,cache=writeback,file.driver=file,file.filename=d.qcow2",
             "virtio-blk-pci,drive=disk0,serial=debian,",
-            "if=none,id=disk1,format=raw,readonly=off,cache=unsafe,file=run/disk-tmp.img",
+            "if=none,id=disk1,format=raw,readonly=off,cache=unsafe,file.driver=file,\
+             file.filename=run/disk-tmp.img",
             "if=none,id=disk2,format=raw,readonly=off,cache=writeback,file.driver=nbd,file.server.type=unix,\
              file.export=slow,file.server.path=run/disk-slow.sock",
             "virtio-blk-pci,drive=disk2,serial=slow,disable-legacy=on,ioeventfd=off",
-            "virtio-net-pci,netdev=uplink,disable-legacy=on,romfile=",
+            "-netdev user,id=uplink,restrict=on -device virtio-net-pci,netdev=uplink,disable-legacy=on,romfile=",
         ] {
             assert!(line.contains(part), "{part} is not in {line}");
         }
+    }
+
+    #[test]
+    fn the_network_is_open_only_if_the_machine_file_says_so() {
+        let mut hardware = hardware();
+        let guest = "10.0.2.15:22".parse().expect("an address");
+        let mut uplink = Uplink { reach: Reach::Nothing, forwards: vec![Forward { host_port: 2222, guest }] };
+        hardware.uplink = Some(uplink.clone());
+        let closed = "-netdev user,id=uplink,restrict=on,hostfwd=tcp:127.0.0.1:2222-10.0.2.15:22 ";
+        assert!(line(&hardware).contains(closed), "{}", line(&hardware));
+        uplink.reach = Reach::Host;
+        hardware.uplink = Some(uplink);
+        assert!(!line(&hardware).contains("restrict"), "{}", line(&hardware));
+    }
+
+    #[test]
+    fn an_image_lies_over_what_the_machine_file_says() {
+        let mut hardware = hardware();
+        let below = BackingImage { path: "a,b.img".into(), is_qcow2: false };
+        let format = ImageFormat::Qcow2 { backing: Some(below) };
+        let backing = Backing::File { path: "nbd:host:1".into(), format };
+        let name = Name::new("debian").expect("a good name");
+        hardware.disks.push(DiskPlan { name, backing, read_only: false, model: None });
+        let line = line(&hardware);
+        let wanted = "file.driver=file,file.filename=nbd:host:1,backing.driver=raw,backing.file.driver=file,\
+                      backing.file.filename=a,,b.img";
+        assert!(line.contains(wanted), "{line}");
     }
 
     #[test]
