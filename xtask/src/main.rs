@@ -9,13 +9,16 @@ mod build;
 mod check;
 mod clean;
 mod flatten;
+mod fuzz;
 mod prepare;
 mod setup;
 mod stamp;
 mod test;
 mod tree;
 
+use std::path::PathBuf;
 use std::process::{Command, ExitCode};
+use std::time::Duration;
 
 use anyhow::{Context, Result};
 use clap::{Parser, Subcommand};
@@ -47,6 +50,23 @@ enum Chore {
         /// Only checks and tests that run on the host: seconds, for every edit
         #[arg(long)]
         fast: bool,
+    },
+    /// Coverage-guided fuzzing of everything that reads what a guest, a client, a disk or a file says; findings go to target/fuzz
+    Fuzz {
+        /// The target, or all in turn
+        target: Option<String>,
+        /// An input to run once, as one that was found
+        #[arg(requires = "target")]
+        input: Option<PathBuf>,
+        /// How long, of each target: as 30s, 5m or 1h
+        #[arg(long, value_parser = fuzz::parse_time, default_value = "60s")]
+        time: Duration,
+        /// How many executions of each target, however long that takes
+        #[arg(long, conflicts_with = "time")]
+        runs: Option<u64>,
+        /// Write what came of it into docs/fuzzing.md
+        #[arg(long)]
+        record: bool,
     },
     /// Build the guests: kernel, initial file systems, root image; prints where they are
     Image {
@@ -105,6 +125,10 @@ fn run(chore: Chore) -> Result<ExitCode> {
         Chore::Build => show(&build::machine_programs(&tree)?),
         Chore::Check => check::all(&tree)?,
         Chore::Test { fast } => test::run(&tree, fast)?,
+        Chore::Fuzz { target, input, time, runs, record } => {
+            let time = runs.is_none().then_some(time);
+            fuzz::run(&tree, &fuzz::Round { target, input, time, runs, record })?;
+        }
         Chore::Image { loads } => {
             let guests = build_images(&tree)?;
             print_places(&guests);

@@ -35,6 +35,7 @@
 
 extern crate alloc;
 
+mod archive;
 mod boot;
 mod cell;
 mod check;
@@ -53,6 +54,7 @@ mod stretch;
 mod vm;
 mod volume;
 
+pub use archive::{ArchiveFile, TRAILER};
 pub use boot::{
     BOOT_CONFIG_NAME, BOOT_CONFIG_VERSION, BootConfig, BootConfigError, LogLevel, MAX_SUBNETS, MAX_VMS, MonitorOptions,
     PlacementBy, SubnetSpec,

@@ -12,36 +12,26 @@ use crate::unread::is_all_read;
 #[derive(Debug)]
 pub struct Connection {
     stream: UnixStream,
+    received: Requests,
+}
+
+/// Bytes of a client, cut into requests.
+#[derive(Debug, Default)]
+pub struct Requests {
     /// Received, and not yet a whole request.
     received: Vec<u8>,
 }
 
-impl Connection {
-    pub fn new(stream: UnixStream) -> io::Result<Self> {
-        stream.set_nonblocking(true)?;
-        Ok(Self { stream, received: Vec::new() })
-    }
-
-    /// Waits until there may be something to read, or `timeout` is over.
-    pub fn wait(&self, timeout: std::time::Duration) -> io::Result<()> {
-        self.poll(PollFlags::IN, Some(timeout))
-    }
-
-    /// Takes all that has arrived; false when the client has gone.
-    pub fn receive(&mut self) -> io::Result<bool> {
-        let mut chunk = [0; 64 << 10];
-        loop {
-            match self.stream.read(&mut chunk) {
-                Ok(0) => return Ok(false),
-                Ok(count) => self.received.extend(&chunk[..count]),
-                Err(error) if error.kind() == ErrorKind::WouldBlock => return Ok(true),
-                Err(error) if error.kind() == ErrorKind::Interrupted => {}
-                Err(error) => return Err(error),
-            }
-        }
+impl Requests {
+    /// Takes more bytes.
+    pub fn push(&mut self, bytes: &[u8]) {
+        self.received.extend(bytes);
     }
 
     /// The next request that has arrived wholly, with its data.
+    ///
+    /// # Errors
+    /// The stream is out of step, or a write is too large. There is no way on.
     pub fn next_request(&mut self) -> io::Result<Option<(Head, Vec<u8>)>> {
         let Some(start) = self.received.first_chunk::<REQUEST_BYTES>() else { return Ok(None) };
         let broken = |what| io::Error::new(ErrorKind::InvalidData, what);
@@ -56,6 +46,37 @@ impl Connection {
         let data = self.received[REQUEST_BYTES..end].to_vec();
         self.received.drain(..end);
         Ok(Some((head, data)))
+    }
+}
+
+impl Connection {
+    pub fn new(stream: UnixStream) -> io::Result<Self> {
+        stream.set_nonblocking(true)?;
+        Ok(Self { stream, received: Requests::default() })
+    }
+
+    /// Waits until there may be something to read, or `timeout` is over.
+    pub fn wait(&self, timeout: std::time::Duration) -> io::Result<()> {
+        self.poll(PollFlags::IN, Some(timeout))
+    }
+
+    /// Takes all that has arrived; false when the client has gone.
+    pub fn receive(&mut self) -> io::Result<bool> {
+        let mut chunk = [0; 64 << 10];
+        loop {
+            match self.stream.read(&mut chunk) {
+                Ok(0) => return Ok(false),
+                Ok(count) => self.received.push(&chunk[..count]),
+                Err(error) if error.kind() == ErrorKind::WouldBlock => return Ok(true),
+                Err(error) if error.kind() == ErrorKind::Interrupted => {}
+                Err(error) => return Err(error),
+            }
+        }
+    }
+
+    /// As [`Requests::next_request`].
+    pub fn next_request(&mut self) -> io::Result<Option<(Head, Vec<u8>)>> {
+        self.received.next_request()
     }
 
     /// Sends all, waiting for the client to take it.

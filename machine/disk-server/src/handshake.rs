@@ -17,6 +17,9 @@ const MAX_OPTION: u32 = 8192;
 const MAX_OPTIONS: usize = 32;
 
 /// Negotiates until the client wants to begin. Any name means the one export.
+///
+/// # Errors
+/// The client goes, or breaks the protocol.
 pub fn negotiate(stream: &mut (impl Read + Write), image: &Image) -> io::Result<()> {
     let mut greeting = Vec::from(NBD_MAGIC);
     greeting.extend(OPTION_MAGIC);

@@ -21,7 +21,14 @@ impl Image {
     /// # Errors
     /// The file cannot be opened, or has no sector.
     pub fn open(path: &Path, is_read_only: bool) -> io::Result<Self> {
-        let file = OpenOptions::new().read(true).write(!is_read_only).open(path)?;
+        Self::of(OpenOptions::new().read(true).write(!is_read_only).open(path)?, is_read_only)
+    }
+
+    /// The image in a file that is open.
+    ///
+    /// # Errors
+    /// It has no sector.
+    pub fn of(file: File, is_read_only: bool) -> io::Result<Self> {
         let sectors = file.metadata()?.len() / SECTOR_BYTES;
         if sectors == 0 {
             return Err(io::Error::new(io::ErrorKind::InvalidData, "the image has no sector"));

@@ -5,6 +5,7 @@
 //! - [`DiskServer`]: a disk that is served by a thread of this process; dropping it ends that.
 //! - [`Image`]: the file behind it.
 //! - [`MachineClock`]: the machine's time, and the server's hold on it.
+//! - [`negotiate`], [`Requests`] and [`Service`]: the protocol's parts, for tests that have no socket.
 //!
 //! # How time and data meet
 //! Data is read and written at once, in the order of the requests. The *answer* waits: the server closes its gate at the
@@ -31,9 +32,13 @@ mod image;
 mod pending;
 mod protocol;
 mod server;
+mod service;
 mod unread;
 
 pub use clock::MachineClock;
+pub use connection::Requests;
+pub use handshake::negotiate;
 pub use image::Image;
-pub use protocol::MAX_REQUEST;
+pub use protocol::{Command, Head, MAX_REQUEST};
 pub use server::{ANSWER_TIMEOUT, DiskServer, ServerError};
+pub use service::Service;

@@ -49,9 +49,13 @@ pub enum WireError {
 /// What a client asks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Command {
+    /// Data comes with the answer.
     Read,
+    /// Data comes with the request.
     Write,
+    /// What was written becomes durable.
     Flush,
+    /// The client goes.
     Disconnect,
     /// One that the server did not offer.
     Other,
@@ -60,14 +64,19 @@ pub enum Command {
 /// The head of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Head {
+    /// What is asked.
     pub command: Command,
+    /// Names the request in its answer.
     pub cookie: u64,
+    /// First byte of the disk.
     pub offset: u64,
+    /// Length in bytes.
     pub bytes: u32,
 }
 
 impl Head {
     /// Reads a head; `None` if it is none: the stream is out of step then, and there is no way back.
+    #[must_use]
     pub fn decode(bytes: &[u8; REQUEST_BYTES]) -> Option<Self> {
         let (magic, rest) = take::<4>(bytes)?;
         let (_flags, rest) = take::<2>(rest)?;
@@ -92,11 +101,13 @@ impl Head {
     }
 
     /// Bytes of data that follow the head.
+    #[must_use]
     pub const fn payload(&self) -> u32 {
         if matches!(self.command, Command::Write) { self.bytes } else { 0 }
     }
 
     /// First sector and number of sectors; `None` if it is not made of whole sectors of the disk.
+    #[must_use]
     pub fn sectors(&self, capacity: u64) -> Option<(u64, u64)> {
         let bytes = u64::from(self.bytes);
         let is_whole = self.offset.is_multiple_of(SECTOR_BYTES) && bytes.is_multiple_of(SECTOR_BYTES) && bytes > 0;

@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
-use disk_model::{Disk, Operation, Request};
+use disk_model::Disk;
 use thiserror::Error;
 
 use crate::clock::MachineClock;
@@ -17,7 +17,8 @@ use crate::connection::Connection;
 use crate::handshake::negotiate;
 use crate::image::Image;
 use crate::pending::Pending;
-use crate::protocol::{Command, Head, WireError, reply};
+use crate::protocol::{Command, Head};
+use crate::service::Service;
 
 /// How long the gate stays closed after an answer, at most and in real time, for the emulator to take the answer.
 pub const ANSWER_TIMEOUT: Duration = Duration::from_millis(200);
@@ -121,12 +122,10 @@ fn run(
     clock.attach(true)?;
     let mut session = Session {
         connection: Connection::new(stream)?,
-        image,
-        disk,
+        service: Service::new(image, disk),
         clock,
         pending: Pending::default(),
         heard: 0,
-        last_ps: 0,
         held: None,
         restless: Instant::now(),
     };
@@ -150,14 +149,11 @@ fn accept(listener: &UnixListener, is_over: &AtomicBool) -> io::Result<Option<Un
 /// A client's session.
 struct Session<C> {
     connection: Connection,
-    image: Image,
-    disk: Disk,
+    service: Service,
     clock: C,
     pending: Pending,
     /// Doorbells heard so far.
     heard: u64,
-    /// Arrival of the latest request: those behind it are not earlier.
-    last_ps: u64,
     /// The time at which an answer was sent, and until when the gate stays there.
     held: Option<(u64, Instant)>,
     /// When something last happened.
@@ -196,42 +192,9 @@ impl<C: MachineClock> Session<C> {
 
     /// Does what a request asks, and notes when that will have been done.
     fn take(&mut self, head: Head, data: &[u8], arrival_ps: u64) {
-        self.last_ps = self.last_ps.max(arrival_ps);
-        let (done_ps, answer) = match self.perform(head, data) {
-            Ok(done) => done,
-            // The disk does nothing for a request that it refuses.
-            Err(error) => (self.last_ps, reply(head.cookie, error)),
-        };
+        let (done_ps, answer) = self.service.take(head, data, arrival_ps);
         // The machine's clock stops at whole nanoseconds.
         self.pending.push(done_ps.next_multiple_of(1000), answer);
-    }
-
-    fn perform(&mut self, head: Head, data: &[u8]) -> Result<(u64, Vec<u8>), WireError> {
-        let now = self.last_ps;
-        let mut answer = reply(head.cookie, WireError::None);
-        let operation = match head.command {
-            Command::Flush => {
-                self.image.flush().map_err(|error| wire_error(&error))?;
-                return Ok((self.disk.flush(now), answer));
-            }
-            Command::Write if self.image.is_read_only() => return Err(WireError::NotPermitted),
-            Command::Write => Operation::Write,
-            Command::Read => Operation::Read,
-            Command::Disconnect | Command::Other => return Err(WireError::Invalid),
-        };
-        let (sector, sectors) = head.sectors(self.image.sectors()).ok_or(WireError::Invalid)?;
-        match operation {
-            Operation::Read => {
-                answer.extend(self.image.read(sector, head.bytes as usize).map_err(|error| wire_error(&error))?);
-            }
-            Operation::Write => self.image.write(sector, data).map_err(|error| wire_error(&error))?,
-        }
-        // A machine whose clock stands at 0 is being put together, and its emulator looks at the disk: that takes no time.
-        if now == 0 {
-            return Ok((0, answer));
-        }
-        let done = self.disk.submit(now, Request { operation, sector, sectors }).map_err(|_| WireError::Invalid)?;
-        Ok((done, answer))
     }
 
     /// Sends what is due.
@@ -260,12 +223,5 @@ impl<C: MachineClock> Session<C> {
     fn pause(&self) -> Duration {
         let is_busy = self.held.is_some() || self.pending.next_ps().is_some();
         if is_busy || self.restless.elapsed() < RESTLESS { LOOK } else { REST }
-    }
-}
-
-fn wire_error(error: &io::Error) -> WireError {
-    match error.kind() {
-        ErrorKind::StorageFull | ErrorKind::QuotaExceeded => WireError::NoSpace,
-        _ => WireError::Io,
     }
 }

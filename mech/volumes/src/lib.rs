@@ -63,6 +63,8 @@ mod snapshot;
 mod space;
 mod store;
 mod table;
+#[cfg(feature = "testing")]
+pub mod testing;
 #[cfg(test)]
 mod tests;
 mod write;

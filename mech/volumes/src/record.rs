@@ -208,15 +208,27 @@ impl Packer {
         }
         let start = self.blocks.len() - BLOCK as usize;
         let position = self.first + start as u64 / BLOCK;
-        let block = &mut self.blocks[start..];
-        let words = [MAGIC, self.stamp.epoch, self.stamp.nonce, position, self.used as u64];
-        for (at, word) in (0..).step_by(8).zip(words) {
-            block[at..at + 8].copy_from_slice(&word.to_le_bytes());
-        }
-        let sum = checksum(&[&block[..HEADER - 8], &block[HEADER..]]);
-        block[HEADER - 8..HEADER].copy_from_slice(&sum.to_le_bytes());
+        write_header(&mut self.blocks[start..], self.stamp, position, self.used);
         self.used = 0;
     }
+}
+
+/// Makes a whole block one of a log: its first `used` bytes count.
+fn write_header(block: &mut [u8], stamp: Stamp, position: u64, used: usize) {
+    let words = [MAGIC, stamp.epoch, stamp.nonce, position, used as u64];
+    for (at, word) in (0..).step_by(8).zip(words) {
+        block[at..at + 8].copy_from_slice(&word.to_le_bytes());
+    }
+    let sum = checksum(&[&block[..HEADER - 8], &block[HEADER..]]);
+    block[HEADER - 8..HEADER].copy_from_slice(&sum.to_le_bytes());
+}
+
+/// Makes a block of zeroes one of a log that says `says`, as far as that fits.
+#[cfg(feature = "testing")]
+pub fn seal(block: &mut [u8], stamp: Stamp, position: u64, says: &[u8]) {
+    let says = &says[..says.len().min(PAYLOAD)];
+    block[HEADER..HEADER + says.len()].copy_from_slice(says);
+    write_header(block, stamp, position, HEADER + says.len());
 }
 
 /// The records of the block at `position` of a log; `None` if it is not that block, or damaged: the log ends before it.

@@ -4,7 +4,7 @@
 //! modules are slices of them.
 
 use alloc::{string::String, vec::Vec};
-use control::{BOOT_CONFIG_NAME, BootConfig};
+use control::{ArchiveFile, BOOT_CONFIG_NAME, BootConfig, TRAILER};
 
 /// A file of the bundle.
 #[derive(Clone, Debug)]
@@ -24,22 +24,18 @@ pub struct Bundle {
     pub modules: Vec<Module>,
 }
 
-const HEADER: usize = 110;
-const MAGIC: &[u8] = b"070701";
-const TRAILER: &[u8] = b"TRAILER!!!";
-
 impl Bundle {
     /// Reads an archive. A damaged one gives what stands before the damage.
     #[must_use]
     pub fn parse(archive: &'static [u8]) -> Self {
         let mut bundle = Self::default();
         let mut rest = archive;
-        while let Some((name, bytes, after)) = next_file(rest) {
-            if name == TRAILER {
+        while let Some(file) = ArchiveFile::first(rest) {
+            if file.name == TRAILER {
                 return bundle;
             }
-            bundle.add(name, bytes);
-            rest = after;
+            bundle.add(file.name, file.content);
+            rest = file.rest;
         }
         log::warn!("boot bundle: not a complete cpio archive; {} modules found", bundle.modules.len());
         bundle
@@ -71,29 +67,14 @@ pub fn files_of(archive: &'static [u8], config: &BootConfig, cell: usize) -> Vec
     };
     let mut files = Vec::new();
     let mut rest = archive;
-    while let Some((name, _, after)) = next_file(rest) {
-        if needed(name) {
-            files.push(&rest[..rest.len() - after.len()]);
+    while let Some(file) = ArchiveFile::first(rest) {
+        if needed(file.name) {
+            files.push(file.whole);
         }
-        if name == TRAILER {
+        if file.name == TRAILER {
             break;
         }
-        rest = after;
+        rest = file.rest;
     }
     files
-}
-
-/// (name without the final zero, content, what follows).
-fn next_file(archive: &'static [u8]) -> Option<(&'static [u8], &'static [u8], &'static [u8])> {
-    let header = archive.get(..HEADER).filter(|header| header.starts_with(MAGIC))?;
-    let field = |index: usize| {
-        let digits = core::str::from_utf8(&header[6 + 8 * index..14 + 8 * index]).ok()?;
-        usize::from_str_radix(digits, 16).ok()
-    };
-    let (file_len, name_len) = (field(6)?, field(11)?);
-    let name = archive.get(HEADER..HEADER.checked_add(name_len)?)?.strip_suffix(b"\0")?;
-    let begin = (HEADER + name_len).next_multiple_of(4);
-    let bytes = archive.get(begin..begin.checked_add(file_len)?)?;
-    let after = archive.get((begin + file_len).next_multiple_of(4)..).unwrap_or_default();
-    Some((name, bytes, after))
 }

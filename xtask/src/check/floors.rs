@@ -6,7 +6,7 @@ use std::path::Path;
 use crate::tree::Package;
 
 /// The floor of each top-level folder.
-const FLOORS: [(&str, u8); 12] = [
+const FLOORS: [(&str, u8); 13] = [
     ("abi", 0),
     ("support", 0),
     ("arch", 1),
@@ -19,6 +19,7 @@ const FLOORS: [(&str, u8); 12] = [
     ("host", 4),
     ("machine", 4),
     ("xtask", 4),
+    ("fuzz", 4),
 ];
 
 /// Every dependency that climbs, as a message.

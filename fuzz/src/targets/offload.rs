@@ -1,0 +1,82 @@
+//! Frames with work left undone: cut for the gateway, and given to a guest whose driver can do less than the sender's.
+
+use device::{Device, IrqLine};
+use virtio::net::{Net, NetBackend, NetConfig, NetHeader, Received, Transmit, TransmitFrame};
+use virtio::offload::{NET_HEADER_BYTES, PlainFrames};
+use virtio::testing::{Driver, TestEnv};
+use virtio::{Trigger, VirtioMmio};
+
+use crate::Input;
+
+/// What comes out of a frame, over what went in: each segment's headers are at most four times its payload.
+const MOST_TIMES: usize = 5;
+/// Longest frame.
+const MOST: usize = 65_550;
+/// The guest's receive queue.
+const RECEIVE: u16 = 0;
+
+struct Nobody;
+
+impl NetBackend for Nobody {
+    fn transmit(&mut self, _header: &NetHeader, _frame: &TransmitFrame<'_>) -> Transmit {
+        Transmit::Taken
+    }
+}
+
+/// A header of 12 bytes, a length, the frame's beginning, then what the receiver is like.
+pub fn offload(bytes: &[u8]) {
+    let mut input = Input::new(bytes);
+    let mut raw = [0; NET_HEADER_BYTES];
+    let taken = input.bytes(NET_HEADER_BYTES);
+    raw[..taken.len()].copy_from_slice(taken);
+    let (features, buffers, room) = (input.u64(), input.below(33), u32::from(input.u16()));
+    // Most frames are short: a long one costs what it is long.
+    let length = input.u16();
+    let length = if input.byte() < 32 { usize::from(length) } else { usize::from(length % 2048) };
+    let mut frame = vec![0x5a; length.min(MOST)];
+    let head = input.bytes(frame.len());
+    frame[..head.len()].copy_from_slice(head);
+    let Ok(header) = NetHeader::decode(&raw, length as u32) else { return };
+    to_gateway(&header, &mut frame.clone());
+    if length >= 14 {
+        to_guest(&header, &frame, features, buffers, room);
+    }
+}
+
+fn to_gateway(header: &NetHeader, frame: &mut [u8]) {
+    let Ok(mut parts) = PlainFrames::of(header, frame) else { return };
+    let mut segment = vec![0; MOST];
+    let (mut bytes, mut count) = (0, 0);
+    while let Ok(Some(part)) = parts.current(frame, &mut segment) {
+        bytes += part.len();
+        count += 1;
+        parts.advance(frame);
+    }
+    assert!(bytes <= MOST_TIMES * frame.len(), "{bytes} bytes out of {}", frame.len());
+    assert!(count <= 1 + frame.len() / 32, "{count} frames out of {} bytes", frame.len());
+}
+
+fn to_guest(header: &NetHeader, frame: &[u8], features: u64, buffers: u8, room: u32) {
+    // Rings, and a page for each buffer of the largest kind that is posted.
+    let env = TestEnv::new((1 << 20) + (64 << 10));
+    let mut device =
+        VirtioMmio::new(Net::new(Nobody, NetConfig { mac: [2; 6], mtu: 65_535 }), IrqLine(1), Trigger::Edge);
+    let mut driver = Driver::new(&env);
+    driver.start(&mut device, features);
+    let room = room.min(2000);
+    for _ in 0..buffers {
+        let buffer = driver.writable(room.max(1));
+        driver.add(RECEIVE, &[buffer], false);
+    }
+    let received = device.receive(header, frame, &env);
+    let used = driver.used(RECEIVE);
+    let bytes: usize = used.iter().map(|used| used.len as usize).sum();
+    // A header of 12 bytes in front of each buffer or frame; an error is a buffer without room for that.
+    let most = MOST_TIMES * frame.len() + NET_HEADER_BYTES * used.len();
+    assert!(bytes <= most, "{bytes} bytes of {} to the guest", frame.len());
+    assert!(used.iter().all(|used| used.len <= room.max(1)), "more than there was room for");
+    if received == Ok(Received::Delivered) {
+        assert!(bytes > NET_HEADER_BYTES, "nothing came of a frame that was delivered");
+    }
+    device.reset();
+}
