@@ -5,6 +5,7 @@ use std::net::Shutdown;
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
+use std::thread;
 use std::time::Duration;
 
 use control::{Body, ClientMessage, ControlError, Decoder, ServerMessage};
@@ -16,18 +17,26 @@ use super::{Hub, lock, read_some, spawn, too_large};
 /// The id of messages that answer nothing in particular.
 const NO_REQUEST: u32 = 0;
 
+/// How long nobody is accepted after an error.
+const ACCEPT_AGAIN: Duration = Duration::from_millis(50);
+
 /// How long a client that is being cut off may take to read the last words.
 const LAST_WORDS: Duration = Duration::from_secs(10);
 
 impl Hub {
     /// Accepts clients until the machine is gone.
     pub(super) fn accept(self: &Arc<Self>, listener: &UnixListener) {
-        while let Ok((socket, _)) = listener.accept() {
+        loop {
+            let accepted = listener.accept();
             if self.is_over() {
                 return;
             }
-            // A client that cannot be served is cut off; the others go on.
-            let _ = self.serve(socket);
+            match accepted {
+                // A client that cannot be served is cut off; the others go on.
+                Ok((socket, _)) => drop(self.serve(socket)),
+                // Most likely there are too many open files. Clients go in time, and then others are served.
+                Err(_) => thread::sleep(ACCEPT_AGAIN),
+            }
         }
     }
 
@@ -36,37 +45,51 @@ impl Hub {
         socket.set_write_timeout(Some(LAST_WORDS))?;
         let outbox = Arc::new(Outbox::new(self.limits.client_bytes));
         let client = ClientId(self.last_client.fetch_add(1, Ordering::Relaxed));
-        let is_one_too_many = {
+        {
             let mut clients = lock(&self.clients);
-            let is_full = clients.len() >= self.limits.clients;
-            if !is_full {
-                clients.insert(client, Arc::clone(&outbox));
+            if clients.len() >= self.limits.clients {
+                return refuse(socket);
             }
-            is_full
-        };
+            clients.insert(client, Arc::clone(&outbox));
+        }
+        let started = self.start_client(client, socket, &outbox);
+        if started.is_err() {
+            outbox.close();
+            self.forget(client);
+        }
+        started
+    }
+
+    /// Serves a client that is in the table.
+    fn start_client(
+        self: &Arc<Self>,
+        client: ClientId,
+        socket: UnixStream,
+        outbox: &Arc<Outbox>,
+    ) -> std::io::Result<()> {
         if let Some(router) = lock(&self.router).as_mut() {
             router.enter(client);
         }
-        let (writer, writers_outbox) = (socket.try_clone()?, Arc::clone(&outbox));
+        let (writer, writers_outbox) = (socket.try_clone()?, Arc::clone(outbox));
         spawn("client-writer", move || write_client(&writer, &writers_outbox))?;
-        if is_one_too_many {
-            let what = "too many clients are connected".into();
-            outbox.end_with(unasked(ControlError::Busy { what }));
-            return Ok(());
-        }
         // The machine may have ended between the check in `accept` and the entry into the table.
         if self.is_over() {
             outbox.close();
         }
-        let hub = Arc::clone(self);
+        let (hub, outbox) = (Arc::clone(self), Arc::clone(outbox));
         spawn("client-reader", move || {
             hub.read_client(client, socket, &outbox);
-            lock(&hub.clients).remove(&client);
-            let closes = lock(&hub.router).as_mut().map(|router| router.leave(client)).unwrap_or_default();
-            for message in &closes {
-                hub.send(message);
-            }
+            hub.forget(client);
         })
+    }
+
+    /// A client has gone.
+    fn forget(&self, client: ClientId) {
+        lock(&self.clients).remove(&client);
+        let closes = lock(&self.router).as_mut().map(|router| router.leave(client)).unwrap_or_default();
+        for message in &closes {
+            self.send(message);
+        }
     }
 
     /// Passes requests on, in order, until the client goes or talks nonsense.
@@ -114,6 +137,14 @@ impl Hub {
         self.perform(|_| Consequence { to_client, to_monitor: Vec::new() });
         true
     }
+}
+
+/// Tells a client that it is one too many. Nobody waits for it, and nothing is kept of it.
+fn refuse(mut socket: UnixStream) -> std::io::Result<()> {
+    socket.set_nonblocking(true)?;
+    let what = "too many clients are connected".into();
+    // The buffer of a new connection has room for this.
+    unasked(ControlError::Busy { what }).iter().try_for_each(|frame| socket.write_all(frame))
 }
 
 fn unasked(error: ControlError) -> Vec<Vec<u8>> {

@@ -3,6 +3,7 @@
 
 use std::io::{Read, Write};
 use std::os::unix::net::{UnixListener, UnixStream};
+use std::path::PathBuf;
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
@@ -108,8 +109,12 @@ impl<T: Send + 'static> Fixture<T> {
         Self { supervisor: Some(supervisor), monitor, dir }
     }
 
+    pub fn path(&self) -> PathBuf {
+        self.dir.path().join("control.sock")
+    }
+
     pub fn socket(&self) -> UnixStream {
-        UnixStream::connect(self.dir.path().join("control.sock")).expect("the supervisor listens")
+        UnixStream::connect(self.path()).expect("the supervisor listens")
     }
 
     pub fn client(&self) -> Client {
