@@ -6,7 +6,7 @@
 //! last, its reader reads from the last to the first. So a reader that finds the same stamp at both ends has read what belongs
 //! to it: when it saw the last word, all before it were written; when it saw the first, the next record had not begun.
 
-use crate::{CellId, View};
+use crate::{CellId, CellSet, View};
 
 /// How many cells a machine may have.
 pub const CELLS: usize = 8;
@@ -74,6 +74,13 @@ pub trait Port {
 
     /// Write word `word` of this cell's own board.
     fn write(&mut self, word: usize, value: u64);
+
+    /// From which cells the hardware says that `cell` is cut: of all links that are cut, whether this cell has noticed or not.
+    /// None, where it says nothing about links.
+    fn cut_from(&mut self, cell: CellId) -> CellSet {
+        let _ = cell;
+        CellSet::EMPTY
+    }
 
     /// Ask `cell` to look at the boards soon. A ring may get lost: what it announces is found by polling, too.
     fn ring(&mut self, cell: CellId);

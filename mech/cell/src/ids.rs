@@ -7,6 +7,9 @@ use crate::board::CELLS;
 pub struct CellId(u8);
 
 impl CellId {
+    /// Cell 0.
+    pub const FIRST: Self = Self(0);
+
     /// Cell `number`, if there can be one.
     pub const fn new(number: usize) -> Option<Self> {
         if number < CELLS { Some(Self(number as u8)) } else { None }

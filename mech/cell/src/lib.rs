@@ -8,11 +8,13 @@
 //! [`Calls`] and [`Service`] are the two ends of a remote procedure call: the request stands on the caller's board, the answer
 //! on the callee's. Each call is carried out once, or not at all and never later.
 //!
+//! A [`Pipe`] carries bytes between two cells by calls, each byte once and in order.
+//!
 //! A [`LiveSet`] finds out who is still there, and agrees with the others on who goes on: the [`View`] that calls need.
 //!
 //! # What it refuses
 //! It waits for nobody: each function takes a bounded number of steps and returns. It has no clock, no lock and no allocation;
-//! time is told to it, in ticks of the caller's choice. It does not interpret what a call carries.
+//! time is told to it, in ticks of the caller's choice. It does not interpret what a call carries; a pipe does.
 //!
 //! # Locking
 //! None. A board has one writer at a time, its own cell's control hart. Readers on other cells notice a record that changes
@@ -28,10 +30,12 @@ pub mod board;
 mod calls;
 mod ids;
 mod live;
+mod pipe;
 mod service;
 
 pub use board::{Payload, Port, Unreadable};
 pub use calls::{CallError, CallId, Calls, Refused};
 pub use ids::{CellId, CellSet, View};
-pub use live::{LiveSet, Verdict, stop};
+pub use live::{LiveSet, Patience, Verdict, has_stopped, stop};
+pub use pipe::{PIECE_BYTES, Pipe, Times};
 pub use service::{Service, Ticket};

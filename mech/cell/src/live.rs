@@ -8,6 +8,13 @@
 //! out. A link that is cut leaves two cells alive that cannot both go on: of the cells left, the largest part goes on
 //! in which nobody is cut from anybody; of parts equally large, the one with the lowest numbers. A cell supposes that those
 //! whom it cannot see reach each other. So the smaller part stops, although it cannot ask.
+//!
+//! One fault of the hardware may divide several cells from several others, and each of them notices at its own moment. Who notices first
+//! does not see that the others are divided, too, and may take itself for the smallest part. So a cell also asks the hardware,
+//! where that says which links are cut ([`Port::cut_from`]).
+//!
+//! Cells begin one after the other. One that has not begun counts as there: it is only lost when its memory is, or when it takes
+//! too long. Nothing is agreed before it has come, because it begins with the first view and has to agree, too.
 
 use crate::board::{CELLS, LIVE_BEAT_AT, LIVE_LOST_AT, LIVE_PROPOSAL_AT, Port, STOPPED_AT, Unreadable};
 use crate::{CellId, CellSet, View, board};
@@ -37,10 +44,31 @@ pub struct LiveSet {
     /// Whether the proposal stood on the board before this look.
     shown: bool,
     stopped: bool,
-    /// Ticks without a new beat after which a cell is lost.
-    patience: u64,
-    /// The last beat seen of each cell, and when it was new. `None`: not looked at yet.
+    patience: Patience,
+    /// The last beat seen of each cell ([`NOT_BEGUN`] before the first), and when it was new. `None`: not looked at yet.
     heard: [Option<(u64, u64)>; CELLS],
+}
+
+/// How long a cell waits for others, in ticks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Patience {
+    /// A cell that has not begun is lost after so long.
+    pub to_begin: u64,
+    /// A cell without a new beat is lost after so long. It must be longer than the longest time between two looks of a cell that
+    /// lives.
+    pub to_look: u64,
+}
+
+/// Stands for the beat of a cell that has not begun. No time is so late.
+const NOT_BEGUN: u64 = u64::MAX;
+
+/// What a look has found of a cell.
+enum Seen {
+    /// It has stopped, or its beat stands still.
+    Lost,
+    /// It shows nothing yet.
+    NotBegun,
+    Shown(Shown),
 }
 
 /// What one cell shows.
@@ -52,9 +80,8 @@ struct Shown {
 }
 
 impl LiveSet {
-    /// The cell `me` in the view that it begins with. `patience`: ticks without a new beat after which a cell is lost. It must be
-    /// longer than the longest time between two looks of a cell that lives.
-    pub fn new(port: &mut impl Port, me: CellId, view: View, patience: u64) -> Self {
+    /// The cell `me` in the view that it begins with, the same for all.
+    pub fn new(port: &mut impl Port, me: CellId, view: View, patience: Patience) -> Self {
         let live = Self {
             me,
             view,
@@ -84,7 +111,7 @@ impl LiveSet {
         port.write(LIVE_BEAT_AT, now);
         let shown = self.look(port, now);
         let before = (self.proposal, self.dead, self.cut);
-        let Some(proposal) = self.part(&shown) else {
+        let Some(proposal) = self.part(port, &shown) else {
             return self.stop(port);
         };
         self.proposal = proposal;
@@ -105,10 +132,12 @@ impl LiveSet {
     /// What the members show. Who cannot be read, has stopped or is silent is noted as lost.
     fn look(&mut self, port: &mut impl Port, now: u64) -> [Option<Shown>; CELLS] {
         let mut shown = [None; CELLS];
-        for cell in self.proposal.minus(CellSet::EMPTY.with(self.me)).iter() {
+        self.cut = self.cut.either(port.cut_from(self.me).both(self.view.members));
+        for cell in self.proposal.minus(self.cut.with(self.me)).iter() {
             match self.read(port, cell, now) {
-                Ok(Some(words)) => shown[cell.index()] = Some(words),
-                Ok(None) | Err(Unreadable::Dead) => self.dead = self.dead.with(cell),
+                Ok(Seen::Shown(words)) => shown[cell.index()] = Some(words),
+                Ok(Seen::NotBegun) => {}
+                Ok(Seen::Lost) | Err(Unreadable::Dead) => self.dead = self.dead.with(cell),
                 Err(Unreadable::Cut) => self.cut = self.cut.with(cell),
             }
         }
@@ -119,26 +148,35 @@ impl LiveSet {
         shown
     }
 
-    /// What `cell` shows. `None`: it has stopped, or its beat stands still.
-    fn read(&mut self, port: &mut impl Port, cell: CellId, now: u64) -> Result<Option<Shown>, Unreadable> {
-        let beat = port.read(cell, LIVE_BEAT_AT)?;
+    fn read(&mut self, port: &mut impl Port, cell: CellId, now: u64) -> Result<Seen, Unreadable> {
+        // In the other order than they are written: so what made the proposal is as new as it.
+        let proposal = CellSet::from_bits(port.read(cell, LIVE_PROPOSAL_AT)? as u8);
+        let lost = port.read(cell, LIVE_LOST_AT)?;
+        // Who has begun shows a proposal, which it is in itself.
+        let has_begun = proposal != CellSet::EMPTY;
+        let beat = if has_begun { port.read(cell, LIVE_BEAT_AT)? } else { NOT_BEGUN };
         let heard = &mut self.heard[cell.index()];
         let since = match *heard {
             Some((last, since)) if last == beat => since,
             _ => now,
         };
         *heard = Some((beat, since));
-        if now.saturating_sub(since) > self.patience || port.read(cell, STOPPED_AT)? != 0 {
-            return Ok(None);
+        let patience = if has_begun { self.patience.to_look } else { self.patience.to_begin };
+        if now.saturating_sub(since) > patience || has_stopped(port, cell)? {
+            return Ok(Seen::Lost);
         }
-        // In the other order than they are written: so what made the proposal is as new as it.
-        let proposal = CellSet::from_bits(port.read(cell, LIVE_PROPOSAL_AT)? as u8);
-        let lost = port.read(cell, LIVE_LOST_AT)?;
-        Ok(Some(Shown { proposal, cut: CellSet::from_bits(lost as u8), dead: CellSet::from_bits((lost >> 8) as u8) }))
+        if !has_begun {
+            return Ok(Seen::NotBegun);
+        }
+        Ok(Seen::Shown(Shown {
+            proposal,
+            cut: CellSet::from_bits(lost as u8),
+            dead: CellSet::from_bits((lost >> 8) as u8),
+        }))
     }
 
     /// The set that should go on. `None`: this cell is not in it.
-    fn part(&self, shown: &[Option<Shown>; CELLS]) -> Option<CellSet> {
+    fn part(&self, port: &mut impl Port, shown: &[Option<Shown>; CELLS]) -> Option<CellSet> {
         let mut left = self.proposal.minus(self.dead);
         for (words, cell) in shown.iter().zip(CellId::all()) {
             if let Some(words) = words.filter(|_| !self.dead.contains(cell)) {
@@ -149,6 +187,10 @@ impl LiveSet {
         cut[self.me.index()] = self.cut;
         for (words, cuts) in shown.iter().zip(&mut cut) {
             *cuts = words.map_or(*cuts, |words| words.cut);
+        }
+        for cell in left.iter() {
+            let cuts = &mut cut[cell.index()];
+            *cuts = cuts.either(port.cut_from(cell));
         }
         let best = largest_part(left, &cut);
         best.contains(self.me).then_some(best)
@@ -185,6 +227,14 @@ impl LiveSet {
 /// Say on the own board that this cell has stopped, for whatever reason. A panic does this last.
 pub fn stop(port: &mut impl Port) {
     port.write(STOPPED_AT, 1);
+}
+
+/// Whether the board of `cell` says that it has stopped.
+///
+/// # Errors
+/// The board cannot be read.
+pub fn has_stopped(port: &mut impl Port, cell: CellId) -> Result<bool, Unreadable> {
+    Ok(port.read(cell, STOPPED_AT)? != 0)
 }
 
 /// The largest part of `left` in which no cell is cut from another one; of equal ones, that with the lowest numbers.

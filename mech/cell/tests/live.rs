@@ -4,13 +4,15 @@
 //! all cells that run have the same view, and it names just them. If cells only died, everybody else runs. If each
 //! fault came after the one before was settled, the part that the rule names runs.
 
-use cell::{CellId, CellSet, LiveSet, Port, Unreadable, Verdict, View, board};
+use cell::{CellId, CellSet, LiveSet, Patience, Port, Unreadable, Verdict, View, board};
 use indexmap::IndexSet;
 use std::collections::BTreeMap;
 use std::hash::{Hash, Hasher};
 
 const LIMIT: usize = 2_000_000;
 const CELLS: usize = 3;
+/// Nobody begins too late in these searches, and nobody is silent: their time stands still.
+const PATIENCE: Patience = Patience { to_begin: 3, to_look: 1 };
 const FIRST: View = View { epoch: 0, members: CellSet::from_bits(0b111) };
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -25,12 +27,16 @@ struct Rules {
     between: bool,
     /// A port tells a cut link from a dead cell.
     tells_cut: bool,
+    /// The last cell begins at any moment, the others have begun.
+    late: bool,
 }
 
-const ALL: Rules = Rules { faults: 2, settled: false, cuts: true, between: true, tells_cut: true };
+const ALL: Rules = Rules { faults: 2, settled: false, cuts: true, between: true, tells_cut: true, late: false };
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 enum Life {
+    /// It has not begun.
+    Boots,
     Runs,
     /// It found that it is not among those that go on.
     Stopped,
@@ -111,17 +117,12 @@ fn id(cell: usize) -> CellId {
 impl World {
     fn new(rules: Rules) -> Self {
         let mut boards: [BTreeMap<usize, u64>; CELLS] = Default::default();
-        let live = [0, 1, 2].map(|me| LiveSet::new(&mut Begin(&mut boards[me]), id(me), FIRST, 1));
-        Self {
-            boards,
-            life: [Life::Runs; CELLS],
-            cut: [0; CELLS],
-            live,
-            faults: 0,
-            was_cut: false,
-            expected: 0b111,
-            rules,
+        let live = [0, 1, 2].map(|me| LiveSet::new(&mut Begin(&mut boards[me]), id(me), FIRST, PATIENCE));
+        let mut life = [Life::Runs; CELLS];
+        if rules.late {
+            (boards[CELLS - 1], life[CELLS - 1]) = (BTreeMap::new(), Life::Boots);
         }
+        Self { boards, life, cut: [0; CELLS], live, faults: 0, was_cut: false, expected: 0b111, rules }
     }
 
     /// One look of `me`. How many words it wrote.
@@ -160,12 +161,30 @@ impl World {
                 }
             }
         }
+        for me in (0..CELLS).filter(|&cell| self.life[cell] == Life::Boots) {
+            let mut after = self.clone();
+            after.life[me] = Life::Runs;
+            after.live[me] = LiveSet::new(&mut Begin(&mut after.boards[me]), id(me), FIRST, PATIENCE);
+            each(format!("cell {me} begins"), after);
+        }
         if self.faults < self.rules.faults && (settled || !self.rules.settled) {
             self.faults(each);
         }
     }
 
     fn faults(&self, each: &mut dyn FnMut(String, World)) {
+        for me in (0..CELLS).filter(|&cell| self.life[cell] == Life::Boots) {
+            for life in [Life::Halted, Life::Lost] {
+                let mut after = self.clone();
+                after.life[me] = life;
+                if life == Life::Halted {
+                    cell::stop(&mut Begin(&mut after.boards[me]));
+                }
+                after.faults += 1;
+                after.expected &= !(1 << me);
+                each(format!("cell {me} dies before it begins: {life:?}"), after);
+            }
+        }
         for me in self.running() {
             let writes = self.clone().look(me, usize::MAX, None);
             for left in 0..=writes {
@@ -212,7 +231,9 @@ impl World {
             after.look(me, usize::MAX, None);
             after == *self
         });
-        if settled { self.check_settled() } else { Ok(()) }
+        // Who waits for a cell that has not begun is not done.
+        let is_complete = !self.life.contains(&Life::Boots);
+        if settled && is_complete { self.check_settled() } else { Ok(()) }
     }
 
     fn check_settled(&self) -> Result<(), String> {
@@ -304,6 +325,35 @@ fn who_takes_a_cut_link_for_a_death_goes_on_in_two_parts() {
 }
 
 #[test]
+fn a_cell_may_begin_late_or_never() {
+    for cuts in [false, true] {
+        let rules = Rules { cuts, between: !cuts, late: true, ..ALL };
+        let states = explore(rules).unwrap_or_else(|story| panic!("{story}"));
+        assert!(states > 100, "only {states} states: something stands still");
+    }
+}
+
+#[test]
+fn a_cell_that_does_not_begin_is_lost_in_the_end() {
+    let mut world = World::new(Rules { late: true, ..ALL });
+    let looks = |world: &mut World, now| {
+        [0, 1].map(|me| {
+            let mut live = world.live[me].clone();
+            let mut sight = Sight { world, me, left: usize::MAX, between: None, words: 0, writes: 0 };
+            let verdict = live.poll(&mut sight, now);
+            world.live[me] = live;
+            verdict
+        })
+    };
+    for now in 0..=PATIENCE.to_begin {
+        assert_eq!(looks(&mut world, now), [Verdict::Same; 2], "at {now}");
+    }
+    let without = View { epoch: 1, members: CellSet::from_bits(0b011) };
+    assert_eq!(looks(&mut world, 4), [Verdict::Agreeing; 2]);
+    assert_eq!(looks(&mut world, 4), [Verdict::Changed(without); 2]);
+}
+
+#[test]
 fn a_silent_cell_is_lost_and_stops_when_it_wakes() {
     let mut world = World::new(ALL);
     let mut views = vec![];
@@ -325,4 +375,90 @@ fn a_silent_cell_is_lost_and_stops_when_it_wakes() {
         board::view_of(&mut Sight { world: &mut world, me: 1, left: 0, between: None, words: 0, writes: 0 }, id(0)),
         Ok(without)
     );
+}
+
+/// A machine of six cells that is divided in two, of which each cell notices at its own moment.
+struct Divided {
+    boards: [BTreeMap<usize, u64>; SIX],
+    /// The part on one side, and who has noticed.
+    side: u8,
+    noticed: u8,
+    says_cut: bool,
+}
+
+const SIX: usize = 6;
+
+impl Divided {
+    fn is_cut(&self, a: usize, b: usize) -> bool {
+        (self.side >> a ^ self.side >> b) & 1 != 0
+    }
+}
+
+struct Part<'a>(&'a mut Divided, usize);
+
+impl Port for Part<'_> {
+    fn read(&mut self, cell: CellId, word: usize) -> Result<u64, Unreadable> {
+        let (world, other) = (&self.0, cell.index());
+        if world.noticed & 1 << self.1 != 0 && world.is_cut(self.1, other) {
+            return Err(Unreadable::Cut);
+        }
+        Ok(world.boards[other].get(&word).copied().unwrap_or(0))
+    }
+
+    fn write(&mut self, word: usize, value: u64) {
+        self.0.boards[self.1].insert(word, value);
+    }
+
+    fn cut_from(&mut self, cell: CellId) -> CellSet {
+        let others = (0..SIX).filter(|&other| self.0.says_cut && self.0.is_cut(cell.index(), other));
+        others.map(id).fold(CellSet::EMPTY, CellSet::with)
+    }
+
+    fn ring(&mut self, _: CellId) {}
+}
+
+/// Which cells go on after a division, with looks and noticing in this order.
+fn divide(side: u8, says_cut: bool, seed: u64) -> u8 {
+    let first = View { epoch: 0, members: CellSet::from_bits((1 << SIX) - 1) };
+    let mut world = Divided { boards: Default::default(), side: 0, noticed: 0, says_cut };
+    let mut live: Vec<_> =
+        (0..SIX).map(|me| LiveSet::new(&mut Part(&mut world, me), id(me), first, PATIENCE)).collect();
+    world.side = side;
+    let (mut state, mut running, mut epochs) = (seed, (1_u8 << SIX) - 1, [0; SIX]);
+    for step in 0..600 {
+        state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        let me = (state >> 33) as usize % SIX;
+        if state >> 60 == 0 || step > 300 {
+            world.noticed |= 1 << me;
+        }
+        if running & 1 << me == 0 {
+            continue;
+        }
+        match live[me].poll(&mut Part(&mut world, me), 0) {
+            Verdict::Stop => running &= !(1 << me),
+            Verdict::Changed(view) => epochs[me] = view.epoch,
+            Verdict::Same | Verdict::Agreeing => {}
+        }
+    }
+    let lost = SIX as u32 - running.count_ones();
+    let agree = (0..SIX).filter(|&me| running & 1 << me != 0).all(|me| u32::from(epochs[me]) == lost);
+    assert!(agree, "{running:#b} run in {epochs:?}");
+    running
+}
+
+#[test]
+fn one_cut_that_divides_many_leaves_the_part_of_the_rule() {
+    for side in 1..(1_u8 << SIX) - 1 {
+        let other = !side & ((1 << SIX) - 1);
+        let by_rule = |part: u8| (part.count_ones(), part.reverse_bits());
+        let expected = if by_rule(side) > by_rule(other) { side } else { other };
+        for seed in 0..40 {
+            assert_eq!(divide(side, true, seed), expected, "{side:#b}, {seed}");
+        }
+    }
+}
+
+#[test]
+fn where_the_hardware_says_nothing_fewer_may_go_on() {
+    assert!((0..40).any(|seed| divide(0b111, false, seed) != 0b111));
 }
