@@ -9,6 +9,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::boot::BootConfig;
 use crate::check::{Tell, at_most, tell, unique};
+use crate::event::CellLoss;
 use crate::name::Name;
 use crate::problem::{SpecError, SpecProblem};
 use crate::spec::VmSpec;
@@ -23,6 +24,51 @@ pub struct CellSpec {
     pub name: Name,
     /// Its nodes, by the machine's numbers.
     pub nodes: Vec<NodeId>,
+}
+
+/// A cell as it is.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct CellInfo {
+    /// Its number.
+    pub index: u8,
+    /// Its name.
+    pub name: Name,
+    /// Its nodes, by the machine's numbers.
+    pub nodes: Vec<NodeId>,
+    /// How many harts it has.
+    pub harts: u16,
+    /// Memory of its nodes, in bytes.
+    pub total_bytes: u64,
+    /// How it is.
+    pub state: CellState,
+    /// Which set of cells it goes on with, or the first without it.
+    pub epoch: u16,
+    /// What it says of itself; `None` if it cannot be asked.
+    pub load: Option<CellLoad>,
+}
+
+/// How a cell is, as the first one sees it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum CellState {
+    /// It runs.
+    In,
+    /// It has not begun.
+    Booting,
+    /// It is lost.
+    Lost(CellLoss),
+    /// It was never started: its memory had no room for it.
+    Absent,
+}
+
+/// What a cell is busy with.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct CellLoad {
+    /// Memory free for VMs, in bytes.
+    pub free_bytes: u64,
+    /// Its VMs.
+    pub vms: u16,
+    /// Of them, those that are not stopped.
+    pub running_vms: u16,
 }
 
 impl BootConfig {

@@ -183,6 +183,12 @@ pub enum ControlError {
         /// Why.
         reason: String,
     },
+    /// The cell that it is about is lost, and with it what was in it.
+    #[error("cell {cell:?} is lost")]
+    CellLost {
+        /// The cell.
+        cell: Name,
+    },
 }
 
 impl From<SpecError> for ControlError {

@@ -10,12 +10,15 @@ use crate::vm::StopReason;
 /// One thing that the monitor did.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Event {
-    /// Its number, rising by one over the whole machine. A gap means that events were overwritten unread.
+    /// Its number, rising by one over all that a monitor tells. A gap means that events were overwritten unread. Events of other
+    /// cells get theirs where they arrive.
     pub sequence: u64,
     /// When, in ticks of the machine's clock.
     pub ticks: u64,
-    /// On which hart.
+    /// On which hart, as its cell numbers them.
     pub hart: CpuIndex,
+    /// In which cell of the machine.
+    pub cell: u8,
     /// For which VM.
     pub vm: Option<VmLabel>,
     /// What.
@@ -201,10 +204,34 @@ pub enum EventKind {
         /// Pages (4 KiB).
         pages: u64,
     },
+    /// The cells that go on have agreed that a cell is lost. Its VMs have ended with it. Each cell that goes on tells it for itself.
+    CellLost {
+        /// Which.
+        cell: Name,
+        /// The number of the set of cells that goes on without it.
+        epoch: u16,
+        /// How it was lost.
+        cause: CellLoss,
+        /// When the cell that tells it began to miss some cell, in ticks.
+        noticed_ticks: u64,
+    },
+}
+
+/// How a cell was lost, as another one sees it when they have agreed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub enum CellLoss {
+    /// The hardware says that its memory is gone.
+    MemoryGone,
+    /// A link is cut, and it is on the other side.
+    OutOfReach,
+    /// It said so itself: its monitor failed, or it lost a part of itself.
+    Stopped,
+    /// It is there and does nothing.
+    Silent,
 }
 
 impl EventKind {
-    /// Whether it begins, ends or holds up a VM's life.
+    /// Whether it begins, ends or holds up VMs' lives.
     #[must_use]
     pub const fn is_of_life(&self) -> bool {
         matches!(
@@ -216,6 +243,7 @@ impl EventKind {
                 | Self::VmReset
                 | Self::VmStopped { .. }
                 | Self::VmDestroyed
+                | Self::CellLost { .. }
         )
     }
 }

@@ -59,10 +59,10 @@ pub use boot::{
     BOOT_CONFIG_NAME, BOOT_CONFIG_VERSION, BootConfig, BootConfigError, LogLevel, MAX_SUBNETS, MAX_VMS, MonitorOptions,
     PlacementBy, SubnetSpec,
 };
-pub use cell::{CellSpec, MAX_CELLS};
+pub use cell::{CellInfo, CellLoad, CellSpec, CellState, MAX_CELLS};
 pub use error::ControlError;
 pub use event::{
-    Event, EventKind, Followed, MigrationReason, PlacementAction, PlacementReason, SharingRefusal, VmLabel,
+    CellLoss, Event, EventKind, Followed, MigrationReason, PlacementAction, PlacementReason, SharingRefusal, VmLabel,
 };
 pub use exchange::{Exchange, NoRoom};
 pub use exit::{ExitCause, ExitCounts, ExitRecord, ExitTrace, counted};

@@ -5,6 +5,7 @@ use alloc::string::String;
 use alloc::vec::Vec;
 use serde::{Deserialize, Serialize};
 
+use crate::cell::CellInfo;
 use crate::error::ControlError;
 use crate::event::{Event, Followed};
 use crate::exit::ExitTrace;
@@ -17,7 +18,7 @@ use crate::vm::VmSummary;
 use crate::volume::StoreInfo;
 
 /// Version of the protocol.
-pub const PROTOCOL_VERSION: u32 = 11;
+pub const PROTOCOL_VERSION: u32 = 12;
 
 /// What a client sends.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -248,6 +249,8 @@ pub enum Request {
         /// How.
         how: PanicBy,
     },
+    /// Asks for the machine's cells and how they are. Answer: [`Reply::Cells`].
+    Cells,
 }
 
 /// How a monitor is made to panic.
@@ -295,6 +298,8 @@ pub enum Reply {
         #[serde(with = "serde_bytes")]
         kinds: Vec<u8>,
     },
+    /// The machine's cells, by number; of a cell that is not the first, itself alone.
+    Cells(Vec<CellInfo>),
 }
 
 /// Who answers.
@@ -370,9 +375,35 @@ pub enum StreamEnd {
     },
     /// The machine is going down, or is gone.
     ShuttingDown,
+    /// The cell at the other end is lost.
+    CellLost {
+        /// The cell.
+        cell: Name,
+    },
 }
 
 impl Request {
+    /// The VM that it is about, if it is about one.
+    #[must_use]
+    pub const fn vm(&self) -> Option<&Name> {
+        match self {
+            Self::CreateVm(spec) => Some(&spec.name),
+            Self::StartVm { vm }
+            | Self::PauseVm { vm }
+            | Self::ResumeVm { vm }
+            | Self::KillVm { vm }
+            | Self::ResetVm { vm }
+            | Self::DestroyVm { vm }
+            | Self::VmStats { vm }
+            | Self::ConsoleAttach { vm, .. }
+            | Self::PortOpen { vm, .. }
+            | Self::ExitTrace { vm, .. }
+            | Self::Snapshot { vm, .. }
+            | Self::PageMap { vm, .. } => Some(vm),
+            _ => None,
+        }
+    }
+
     /// Whether a positive answer opens a stream named by the request's id.
     #[must_use]
     pub const fn opens_stream(&self) -> bool {

@@ -28,6 +28,8 @@ pub struct VmSummary {
     pub uptime_ticks: u64,
     /// How often the guest was reset since it was created.
     pub resets: u32,
+    /// The cell that it is in.
+    pub cell: u8,
 }
 
 /// The life of a VM.
@@ -105,6 +107,11 @@ pub enum StopReason {
         /// Bytes that were needed at once.
         needed: u64,
     },
+    /// Its cell is lost.
+    CellLost {
+        /// The cell.
+        cell: Name,
+    },
 }
 
 impl StopReason {
@@ -130,6 +137,7 @@ impl core::fmt::Display for StopReason {
             }
             Self::ResetLoop { resets } => write!(f, "reset loop: {resets} resets within a minute"),
             Self::OutOfMemory { needed } => write!(f, "out of machine memory ({needed} bytes needed)"),
+            Self::CellLost { cell } => write!(f, "cell {cell} is lost"),
         }
     }
 }
@@ -137,7 +145,7 @@ impl core::fmt::Display for StopReason {
 /// Machine memory of one node behind one VM, in 4 KiB pages.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct VmMemory {
-    /// The node.
+    /// The node: in the first cell as [`crate::MachineInfo`] numbers them, elsewhere by the machine's numbers.
     pub node: NodeId,
     /// Guest memory in 2 MiB leaves (512 pages each).
     pub large_pages: u64,

@@ -110,6 +110,11 @@ fn data_comes_as_text_and_json() {
     let info = fixture.run(&["info", "--json"]).json();
     assert_eq!((info["sbi_version"].as_str(), info["firmware"].as_str()), (Some("2.0"), Some("OpenSBI 1.5")));
     assert_eq!(info["miss_counters"]["pages"].as_u64(), Some(524_288));
+    let cells = fixture.run(&["cells", "--json"]).json();
+    assert_eq!(
+        (&cells["cells"][1]["state"], &cells["cells"][1]["free_bytes"]),
+        (&"lost".into(), &serde_json::Value::Null)
+    );
     let text = fixture.run(&["info"]).out();
     assert!(text.contains("sv39x4") && text.contains("model file version 2, misses on 524,288 pages"), "{text}");
     assert!(fixture.run(&["version"]).out().contains("monitor 0.1.0 (fake)"));

@@ -185,6 +185,7 @@ fn summary(state: VmState) -> VmSummary {
         resident: Vec::new(),
         uptime_ticks: 0,
         resets: 0,
+        cell: 0,
     }
 }
 

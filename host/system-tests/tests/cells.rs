@@ -1,12 +1,14 @@
-//! Cells: isolated monitors on one machine.
+//! Cells: several monitors on one machine, of which one after the other may be lost.
 
 use std::time::{Duration, Instant};
 
 use config::{Firmware, MachineInterrupts};
-use control::{CellSpec, VmSpec};
+use control::{
+    CellLoss, CellSpec, CellState, ControlError, EventKind, PanicBy, StopReason, StreamEnd, VmSpec, VmState,
+};
 use faults::{Fault, NodeSet, Request, Trigger};
 use lab::rig::{Rig, Running};
-use machine::{FaultPort, Injection};
+use machine::{ClientError, FaultPort, Injection};
 use system_tests::{assert_passed, checksum, ok, probe};
 
 /// Longest wait for a line of the log: only a watchdog.
@@ -62,8 +64,12 @@ fn both_cells_run_their_vms(rig: Rig) {
     // The first cell knows of its own node and harts only.
     let info = ok(machine.client().machine_info());
     assert_eq!((info.nodes.len(), info.harts.len()), (1, 2));
-    let elsewhere = machine.client().create_vm(of_second("later", ""));
-    assert!(elsewhere.is_err_and(|error| error.to_string().contains("another cell")));
+    // It answers for the other one, too.
+    let later = of_second("later", "");
+    let ended = ok(machine.run(&later));
+    assert_passed(&ended);
+    assert_eq!(ended.summary.cell, 1);
+    assert_eq!(ok(machine.lost_pages()), 0);
 }
 
 #[test]
@@ -137,38 +143,202 @@ fn a_cell_without_room_does_not_start() {
     assert_passed(&ok(machine.run(&probe("near", 2, ""))));
 }
 
-/// A cell that has begun needs nothing of the other: stores into each other's memory are refused from the beginning, then
-/// all else, too.
-#[test]
-fn cells_that_do_not_reach_each_other_go_on() {
-    let rig = pair("cells-cut").hardware(|hardware| hardware.firmware = Firmware::Faults);
-    let machine = booted(&rig.vm(of_second("far", "")).vm(of_second("sum", "figure=checksum n=300")));
-    for cell in ["a", "b"] {
-        wait_log(&machine, &[&format!("cell {cell}: the hardware refuses this cell's stores")]);
-    }
-    let epoch = fail(&machine, Fault::Link(NodeSet::one(1)));
-    assert!(!machine.log().contains("CHECKSUM"), "the link was cut too late to show anything");
-    assert_eq!(epoch, 1);
-    assert_passed(&ok(machine.run(&probe("near", 2, ""))));
-    assert!(wait_log(&machine, &["cell b: far| PROBES passed="]).ends_with("failed=0"));
-    wait_log(&machine, &["cell b: sum| ", &checksum(300)]);
+/// A machine of four nodes on hardware that fails, a cell on each, with a VM in each that computes for a while.
+fn four(name: &str, rounds: u64) -> Rig {
+    let rig = ok(ok(Rig::new(name, 2, 256)).with_probe()).hardware(|hardware| hardware.firmware = Firmware::Faults);
+    let rig = (1..4).fold(rig, |rig, _| rig.node(2, 128));
+    let cell = |node: u8| CellSpec { name: ok(lab::rig::name(&format!("c{node}"))), nodes: vec![addr::NodeId(node)] };
+    let rig = rig.cells((0..4).map(cell).collect());
+    let vm = |cell| VmSpec { cell, ..of_second(&format!("vm{cell}"), &format!("figure=checksum n={rounds}")) };
+    (0..4).fold(rig, |rig, cell| rig.vm(vm(cell)))
 }
 
-/// The second cell loses its power while its VM and one of the first cell compute: the first goes on, and takes more.
+/// Waits until a cell is what it is to be, as the first one says.
+fn wait_cell(machine: &Running, index: usize, is_so: impl Fn(CellState) -> bool) {
+    let begin = Instant::now();
+    loop {
+        let cells = ok(machine.client().cells());
+        if is_so(cells[index].state) {
+            return;
+        }
+        assert!(begin.elapsed() < WATCHDOG, "{cells:?}");
+        std::thread::sleep(Duration::from_millis(20));
+    }
+}
+
+fn wait_begun(machine: &Running, cells: usize) {
+    (0..cells).for_each(|index| wait_cell(machine, index, |state| state == CellState::In));
+}
+
+/// What was lost, of which cause, and who told it, by all cells that have told it.
+fn losses(machine: &Running) -> Vec<(String, CellLoss, u8)> {
+    let lost = |event: control::Event| match event.kind {
+        EventKind::CellLost { cell, cause, .. } => Some((cell.to_string(), cause, event.cell)),
+        _ => None,
+    };
+    ok(machine.events()).into_iter().filter_map(lost).collect()
+}
+
+/// Waits until so many losses have been told: each cell that goes on tells each for itself.
+fn wait_losses(machine: &Running, count: usize) -> Vec<(String, CellLoss, u8)> {
+    let begin = Instant::now();
+    loop {
+        let told = losses(machine);
+        if told.len() >= count {
+            return told;
+        }
+        assert!(begin.elapsed() < WATCHDOG, "only {told:?}");
+        std::thread::sleep(Duration::from_millis(20));
+    }
+}
+
+/// The first cell's control port answers for all: lists, lives, consoles and counters of VMs in another cell.
 #[test]
-fn the_first_cell_survives_the_second() {
-    let rig = pair("cells-power").hardware(|hardware| hardware.firmware = Firmware::Faults);
-    let machine = booted(&rig.vm(of_second("far", "figure=checksum n=100000")));
-    wait_log(&machine, &["cell b: VM far started"]);
-    let near = probe("near", 2, "figure=checksum n=300");
-    ok(machine.start(&near));
-    fail(&machine, Fault::NodePower(NodeSet::one(1)));
-    let ended = ok(machine.end_of(&near.name));
-    assert!(ended.console.contains(&checksum(300)), "{}", ended.console);
-    assert_passed(&ok(machine.run(&probe("later", 2, ""))));
+fn one_control_port_is_enough() {
+    let machine = booted(&pair("cells-port").vm(of_second("far", "figure=checksum n=100000")));
+    wait_begun(&machine, 2);
+    let client = machine.client();
+    let far = ok(lab::rig::name("far"));
+    let cells = ok(client.cells());
+    let of = |index: usize| (cells[index].name.to_string(), cells[index].nodes.clone(), cells[index].harts);
+    assert_eq!((of(0), of(1)), (("a".into(), vec![addr::NodeId(0)], 2), ("b".into(), vec![addr::NodeId(1)], 2)));
+    assert!(cells.iter().all(|cell| cell.load.is_some_and(|load| load.free_bytes < cell.total_bytes)), "{cells:?}");
+    let listed = ok(client.vm(&far));
+    assert_eq!((listed.cell, listed.state), (1, VmState::Running));
+    assert_eq!(listed.resident.iter().map(|part| part.node).collect::<Vec<_>>(), [addr::NodeId(1)]);
+    assert_eq!(ok(client.vm_stats(&far)).vcpus.len(), 2);
+    ok(client.pause_vm(&far));
+    assert_eq!(ok(client.vm(&far)).state, VmState::Paused);
+    ok(client.resume_vm(&far));
+    ok(client.kill_vm(&far));
+    let ended = ok(machine.end_of(&far));
+    assert_eq!(ended.summary.reason, Some(StopReason::Killed));
+    assert!(matches!(client.vm(&far), Err(ClientError::Refused(ControlError::UnknownVm { .. }))));
+    // A name is taken in all cells, or in none.
+    let near = VmSpec { cell: 0, ..of_second("far", "figure=checksum n=3") };
+    ok(client.create_vm(of_second("far", "figure=checksum n=3")));
+    assert!(matches!(client.create_vm(near), Err(ClientError::Refused(ControlError::VmExists { .. }))));
+    ok(client.start_vm(&far));
+    let ended = ok(machine.end_of(&far));
+    assert!(ended.console.contains(&checksum(3)), "{}", ended.console);
+    let told = ok(machine.events()).into_iter().filter(|event| event.cell == 1).map(|event| event.kind);
+    assert!(
+        told.clone().any(|kind| kind == EventKind::VmStarted)
+            && told.clone().any(|kind| kind == EventKind::VmDestroyed)
+    );
+}
+
+/// A node of the third of four cells fails in one of two ways while a VM computes in each: three VMs finish with the right sums, all
+/// three cells tell of the loss, and the control port goes on.
+fn three_of_four_go_on(name: &str, fault: Fault) {
+    const ROUNDS: u64 = 400;
+    let machine = booted(&four(name, ROUNDS));
+    wait_begun(&machine, 4);
+    let client = machine.client();
+    let vm = |index: usize| ok(lab::rig::name(&format!("vm{index}")));
+    let (_, console) = ok(client.console(&vm(2), 0));
+    assert_eq!(fail(&machine, fault), 1);
+    wait_cell(&machine, 2, |state| state == CellState::Lost(CellLoss::MemoryGone));
+    for index in [0, 1, 3] {
+        let ended = ok(machine.end_of(&vm(index)));
+        assert!(ended.console.contains(&checksum(ROUNDS)), "vm{index}: {}", ended.console);
+        assert_eq!(ended.summary.reason, Some(StopReason::PowerOff));
+    }
+    let mut told = wait_losses(&machine, 3);
+    told.sort_by_key(|(_, _, by)| *by);
+    assert_eq!(told, [0, 1, 3].map(|by| ("c2".to_owned(), CellLoss::MemoryGone, by)));
+    let cells = ok(client.cells());
+    assert_eq!(cells.iter().map(|cell| cell.epoch).collect::<Vec<_>>(), [1; 4], "{cells:?}");
+    // Who was at it hears of it.
+    let end = loop {
+        match console.recv() {
+            Ok(_) => {}
+            Err(error) => break error,
+        }
+    };
+    assert!(matches!(end, ClientError::StreamEnded(StreamEnd::CellLost { .. })), "{end}");
+    let gone = ok(client.vm(&vm(2)));
+    assert!(matches!(gone.reason, Some(StopReason::CellLost { .. })), "{gone:?}");
+    let refused = client.kill_vm(&vm(2));
+    assert!(matches!(refused, Err(ClientError::Refused(ControlError::CellLost { .. }))), "{refused:?}");
+    // New VMs find their place.
+    assert_passed(&ok(machine.run(&VmSpec { cell: 3, ..probe("later", 2, "") })));
     assert_eq!(ok(machine.lost_pages()), 0);
-    let log = machine.log();
-    assert!(!log.contains("PANIC") && !log.contains("cell b: VM far stopped"), "{log}");
+    assert!(!machine.log().contains("PANIC"), "{}", machine.log());
+}
+
+#[test]
+fn three_cells_survive_the_power_of_the_fourth() {
+    three_of_four_go_on("cells-power", Fault::NodePower(NodeSet::one(2)));
+}
+
+#[test]
+fn three_cells_survive_the_node_controller_of_the_fourth() {
+    three_of_four_go_on("cells-controller", Fault::NodeController(NodeSet::one(2)));
+}
+
+/// One cell is lost after the other, until the first one is alone.
+#[test]
+fn the_first_cell_survives_all_others() {
+    let machine = booted(&four("cells-last", 100_000));
+    wait_begun(&machine, 4);
+    for index in [2, 1, 3] {
+        fail(&machine, Fault::NodePower(NodeSet::one(index)));
+        wait_cell(&machine, index, |state| matches!(state, CellState::Lost(_)));
+    }
+    assert_passed(&ok(machine.run(&probe("near", 2, ""))));
+    assert_eq!(ok(machine.client().cells())[0].epoch, 3);
+}
+
+/// A cut link divides the machine: of two parts of two cells, that with the first cell goes on, and the other one stops.
+#[test]
+fn of_two_parts_one_goes_on() {
+    let machine = booted(&four("cells-link", 100_000));
+    wait_begun(&machine, 4);
+    fail(&machine, Fault::Link(NodeSet::one(2).or(NodeSet::one(3))));
+    for index in [2, 3] {
+        wait_cell(&machine, index, |state| state == CellState::Lost(CellLoss::OutOfReach));
+        wait_log(&machine, &[&format!("cell c{index}: this cell stops: the others go on without it")]);
+    }
+    assert_eq!(wait_losses(&machine, 4).len(), 4, "two cells tell of two");
+    assert_passed(&ok(machine.run(&probe("near", 2, ""))));
+    assert_passed(&ok(machine.run(&VmSpec { cell: 1, ..probe("next", 2, "") })));
+    assert!(!machine.log().contains("PANIC"), "{}", machine.log());
+}
+
+/// The cell with the control port is lost: nobody can ask any more, but the others go on and finish what they do.
+#[test]
+fn the_others_survive_the_first_cell() {
+    const ROUNDS: u64 = 300;
+    let machine = booted(&four("cells-first", ROUNDS));
+    wait_begun(&machine, 4);
+    fail(&machine, Fault::NodePower(NodeSet::one(0)));
+    for index in 1..4 {
+        wait_log(&machine, &[&format!("cell c{index}: cell c0 is lost (MemoryGone), epoch 1")]);
+        wait_log(&machine, &[&format!("cell c{index}: vm{index}| "), &checksum(ROUNDS)]);
+    }
+}
+
+/// The first cell's monitor panics: the others go on. When the last one has stopped, too, the machine ends.
+#[test]
+fn a_panic_of_the_first_cell_is_its_own() {
+    let rig = four("cells-panic-first", 300).options(|options| options.allow_panic = true);
+    let machine = booted(&rig);
+    wait_begun(&machine, 4);
+    ok(machine.client().panic(addr::CpuIndex(1), PanicBy::Statement));
+    for index in 1..4 {
+        wait_log_of_panic(&machine, &format!("cell c{index}: cell c0 is lost (Stopped), epoch 1"));
+        wait_log_of_panic(&machine, &format!("cell c{index}: vm{index}| {}", checksum(300)));
+    }
+}
+
+/// As [`wait_log`], where a panic is to be expected.
+fn wait_log_of_panic(machine: &Running, text: &str) {
+    let begin = Instant::now();
+    while !machine.log().lines().any(|line| line.contains(text)) {
+        assert!(begin.elapsed() < WATCHDOG, "no {text:?} in\n{}", machine.log());
+        std::thread::sleep(Duration::from_millis(20));
+    }
 }
 
 /// The second cell's monitor loses pages of its own data and panics: its harts stop, and the first cell goes on.
@@ -184,11 +354,8 @@ fn a_cell_that_panics_ends_alone() {
     for page in 0..2 {
         fail(&machine, Fault::Page(image + offset_of_data() + page * faults::PAGE_BYTES));
     }
-    let begin = Instant::now();
-    while !machine.log().contains("MONITOR PANIC: b: ") {
-        assert!(begin.elapsed() < WATCHDOG, "cell b does not miss its data\n{}", machine.log());
-        std::thread::sleep(Duration::from_millis(20));
-    }
+    wait_log_of_panic(&machine, "MONITOR PANIC: b: ");
+    wait_cell(&machine, 1, |state| matches!(state, CellState::Lost(_)));
     assert_passed(&ok(machine.run(&probe("near", 2, ""))));
     assert_eq!(machine.log().matches("PANIC").count(), 1, "{}", machine.log());
 }

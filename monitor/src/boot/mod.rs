@@ -19,7 +19,7 @@ use crate::{
     io,
     machine::{self, agenda, direct, image, layout, memory, node_box::NodeBox},
     run,
-    services::{mail, modules, shortage},
+    services::{cells, mail, modules, shortage},
 };
 use addr::{BASE_PAGE, HartId, MachineAddr, Mfn};
 use alloc::{boxed::Box, vec::Vec};
@@ -69,6 +69,7 @@ fn take_over(description: MachineDescription, bundle: Bundle, epoch_ns: Option<u
         log::warn!("this machine was started again after a panic (restart {restarts})");
     }
     shortage::init();
+    cells::init();
     io::disks::init();
     io::network::init();
 }

@@ -10,7 +10,7 @@ use super::{
     handover::{self, Handover},
 };
 use crate::machine::{
-    cell, clock, direct, image,
+    boards, cell, clock, direct, failures, image,
     layout::{DIRECT_SIZE, IMAGE_BASE},
 };
 use addr::{BASE_PAGE, HartId, MachineAddr, NodeId};
@@ -34,6 +34,8 @@ pub struct Arrival {
     pub bundle: Option<AddressRange>,
     /// What is in use beside the image and the reservations of the tree.
     pub kept: Vec<AddressRange>,
+    /// Where all cells' boards are, where another cell told.
+    pub boards: Option<boards::Places>,
 }
 
 /// What belongs to this cell.
@@ -71,7 +73,13 @@ pub fn take(whole: &MachineDescription, arrival: &Arrival, hart: HartId) -> Shar
         log::error!("the machine boots on hart {hart} of node {node}, not in the first cell: all of it is one cell");
         parts = Vec::from([whole.nodes.ids().collect()]);
     }
-    cell::set(arrival.cell, &parts, bundle.config.as_ref());
+    cell::set(arrival.cell, &parts, whole, bundle.config.as_ref());
+    if !cell::is_alone() {
+        failures::init();
+    }
+    if let Some(boards) = arrival.boards {
+        boards::install(boards);
+    }
     let devices = if arrival.cell == 0 { Devices::Ours } else { Devices::Theirs };
     let own = parts.get(arrival.cell).map_or(&[][..], Vec::as_slice);
     let description = whole.cut_to(own, devices).unwrap_or_else(|why| panic!("cell {}: {why}", arrival.cell));
@@ -84,7 +92,20 @@ pub fn take(whole: &MachineDescription, arrival: &Arrival, hart: HartId) -> Shar
             archive = Some(moved);
             taken.push(moved);
         }
-        let given = Given { tree: arrival.tree, bundle: archive.zip(bundle.config.as_ref()), epoch_ns, taken: &taken };
+        let board = room_in(&description, &taken, boards::BYTES, BASE_PAGE);
+        if let Some(board) = board {
+            taken.push(board);
+            clear(board);
+        } else {
+            log::error!("no room for this cell's board: the cells will not know of each other");
+        }
+        let given = Given {
+            tree: arrival.tree,
+            bundle: archive.zip(bundle.config.as_ref()),
+            epoch_ns,
+            taken: &taken,
+            board: board.map(|board| board.start()),
+        };
         others = prepare_others(whole, &parts, &given);
     }
     cell::close();
@@ -132,49 +153,89 @@ struct Given<'a> {
     epoch_ns: Option<u64>,
     /// Where nothing may be put.
     taken: &'a [AddressRange],
+    /// Its own board; without one no cell has one.
+    board: Option<MachineAddr>,
 }
 
+/// Where all that a cell begins with goes in its memory.
+struct Room {
+    cell: usize,
+    hart: HartId,
+    image: MachineAddr,
+    handover: MachineAddr,
+    board: AddressRange,
+    tree: AddressRange,
+    files: Vec<&'static [u8]>,
+    bundle: AddressRange,
+}
+
+/// Finds room for all, then writes: each cell is told where the boards of all are.
 fn prepare_others(whole: &MachineDescription, parts: &[Vec<NodeId>], given: &Given<'_>) -> Vec<Prepared> {
-    let mut others = Vec::new();
+    let mut rooms = Vec::new();
     for (cell, nodes) in parts.iter().enumerate().skip(1) {
-        match prepare(whole, cell, nodes, given) {
-            Ok(prepared) => others.push(prepared),
+        match find_rooms(whole, cell, nodes, given) {
+            Ok(room) => rooms.push(room),
             Err(why) => log::error!("cell {} does not start: {why}", cell::name_of(cell)),
         }
     }
-    others
+    let mut boards = boards::Places::default();
+    if let Some(own) = given.board {
+        let others = rooms.iter().map(|room| (room.cell, room.board.start()));
+        for (cell, board) in others.chain([(0, own)]) {
+            boards[cell] = Some(board);
+        }
+    }
+    boards::install(boards);
+    rooms.iter().map(|room| prepare(room, given, boards)).collect()
 }
 
-/// Puts all that a cell begins with into its own memory.
-fn prepare(
+/// Room for all that a cell begins with, in its own memory.
+fn find_rooms(
     whole: &MachineDescription,
     cell: usize,
     nodes: &[NodeId],
     given: &Given<'_>,
-) -> Result<Prepared, &'static str> {
-    let tree = given.tree;
+) -> Result<Room, &'static str> {
     let machine = whole.cut_to(nodes, Devices::Theirs).map_err(|_| "its nodes have no hart or no memory")?;
     let hart = machine.harts.first().ok_or("it has no hart")?.id;
     let image_bytes = own_image().bytes().next_multiple_of(BASE_PAGE);
     let mut taken = given.taken.to_vec();
     taken.extend(whole.chosen.initrd);
-    let room = image_bytes + BASE_PAGE + tree.bytes();
+    // Behind the image: the handover, the board, the tree.
+    let room = image_bytes + BASE_PAGE + boards::BYTES + given.tree.bytes();
     let image = room_in(&machine, &taken, room, IMAGE_ALIGN).ok_or("no room for its image")?;
     taken.push(image);
-    let block = MachineAddr::new(image.start().raw() + image_bytes);
-    let tree_copy = AddressRange::new(MachineAddr::new(block.raw() + BASE_PAGE), tree.bytes()).ok_or("no room")?;
+    let part = |offset, bytes| AddressRange::new(MachineAddr::new(image.start().raw() + offset), bytes);
+    let handover = image_bytes;
+    let board = part(handover + BASE_PAGE, boards::BYTES).ok_or("no room")?;
+    let tree = part(handover + BASE_PAGE + boards::BYTES, given.tree.bytes()).ok_or("no room")?;
     let files = given.bundle.map_or_else(Vec::new, |(archive, config)| bundle::files_of(bytes(archive), config, cell));
     let needed = files.iter().map(|file| file.len() as u64).sum();
     let bundle = room_in(&machine, &taken, needed, BASE_PAGE).ok_or("no room for its bundle")?;
-    write_all(bundle.start(), &files);
-    let first_bundle = given.bundle.map_or(bundle, |(archive, _)| archive);
-    image::copy_to(image.start());
-    direct::copy(tree_copy.start(), tree.start(), tree.bytes());
-    let kept = [tree, own_image(), first_bundle];
-    Handover { cell, epoch_ns: given.epoch_ns, tree: tree_copy, bundle, kept }.write(block);
-    let start = MachineAddr::new(image.start().raw() + (entry::cell_start_address() - IMAGE_BASE));
+    let (image, handover) = (image.start(), MachineAddr::new(image.start().raw() + handover));
+    Ok(Room { cell, hart, image, handover, board, tree, files, bundle })
+}
+
+/// Puts all that a cell begins with into its room.
+fn prepare(room: &Room, given: &Given<'_>, boards: boards::Places) -> Prepared {
+    write_all(room.bundle.start(), &room.files);
+    image::copy_to(room.image);
+    direct::copy(room.tree.start(), given.tree.start(), given.tree.bytes());
+    clear(room.board);
+    let first_bundle = given.bundle.map_or(room.bundle, |(archive, _)| archive);
+    let (cell, kept) = (room.cell, [given.tree, own_image(), first_bundle]);
     const { assert!(handover::BYTES <= BASE_PAGE) };
-    Ok(Prepared { cell, hart, start, handover: block })
+    Handover { cell, epoch_ns: given.epoch_ns, tree: room.tree, bundle: room.bundle, kept, boards }
+        .write(room.handover);
+    let start = MachineAddr::new(room.image.raw() + (entry::cell_start_address() - IMAGE_BASE));
+    Prepared { cell, hart: room.hart, start, handover: room.handover }
+}
+
+/// Empties a board.
+fn clear(board: AddressRange) {
+    for offset in (0..board.bytes()).step_by(8) {
+        direct::write_u64(MachineAddr::new(board.start().raw() + offset), 0);
+    }
 }
 
 fn write_all(to: MachineAddr, files: &[&[u8]]) {
@@ -188,6 +249,7 @@ fn write_all(to: MachineAddr, files: &[&[u8]]) {
 /// Starts the cells that were prepared; each goes its own way from there.
 #[expect(unsafe_code)]
 pub fn start(others: &[Prepared]) {
+    boards::note_others_begin();
     for other in others {
         // UNSAFETY and SAFETY: `cell_start` in the copy is written for the HSM entry state and takes a handover's machine
         // address; all was written before this call, which is a fence for the hart that it starts.
@@ -213,16 +275,17 @@ impl Arrival {
     /// What the firmware hands over: the device tree.
     #[must_use]
     pub fn from_firmware(tree: AddressRange) -> Self {
-        Self { cell: 0, tree, epoch_ns: None, bundle: None, kept: Vec::from([tree]) }
+        Self { cell: 0, tree, epoch_ns: None, bundle: None, kept: Vec::from([tree]), boards: None }
     }
 
     /// What another cell hands over.
     #[must_use]
     pub fn from_cell(at: MachineAddr) -> Self {
-        let Handover { cell, epoch_ns, tree, bundle, kept } = Handover::read(at);
-        let block = AddressRange::new(at, BASE_PAGE);
+        let Handover { cell, epoch_ns, tree, bundle, kept, boards } = Handover::read(at);
+        // The board lies behind the handover.
+        let block = AddressRange::new(at, BASE_PAGE + boards::BYTES);
         let in_use = kept.into_iter().chain([tree]).chain(block);
         let bundle = Some(bundle).filter(|range| range.bytes() > 0);
-        Self { cell, tree, epoch_ns, bundle, kept: in_use.collect() }
+        Self { cell, tree, epoch_ns, bundle, kept: in_use.collect(), boards: Some(boards) }
     }
 }

@@ -2,9 +2,9 @@
 
 use crate::{
     hart, io,
-    machine::{self, HOME_NODE, image, memory},
+    machine::{self, HOME_NODE, boards, cell, image, memory},
     services::{
-        modules,
+        cells, modules,
         registry::{self, Record, Totals},
     },
 };
@@ -12,9 +12,9 @@ use addr::{BASE_PAGE, NodeId, VcpuIndex, VmId};
 use alloc::string::String;
 use alloc::vec::Vec;
 use control::{
-    ControlError, DeviceInfo, DeviceKind, EventBatch, ExitCounts, ExitTrace, FirmwareInfo, Followed, HartInfo,
-    HartStats, InterruptArchitecture, MachineInfo, MachineStats, MonitorInfo, MonitorMemory, MonitorMemoryKind, Name,
-    NodeInfo, NodeStats, Reply, VmStats, VmSummary,
+    CellInfo, CellLoad, CellState, ControlError, DeviceInfo, DeviceKind, EventBatch, ExitCounts, ExitTrace,
+    FirmwareInfo, Followed, HartInfo, HartStats, InterruptArchitecture, MachineInfo, MachineStats, MonitorInfo,
+    MonitorMemory, MonitorMemoryKind, Name, NodeInfo, NodeStats, Reply, VmMemory, VmState, VmStats, VmSummary,
 };
 use core::sync::atomic::Ordering;
 use frames::PageState;
@@ -104,9 +104,9 @@ fn interrupt_architecture() -> InterruptArchitecture {
     }
 }
 
-pub(super) fn vms() -> Reply {
+pub(super) fn summaries() -> Vec<VmSummary> {
     let now = csr::time::read();
-    Reply::Vms(registry::lock().records().map(|record| summary(record, now)).collect())
+    registry::lock().records().map(|record| summary(record, now)).collect()
 }
 
 fn summary(record: &Record, now: u64) -> VmSummary {
@@ -117,10 +117,64 @@ fn summary(record: &Record, now: u64) -> VmSummary {
         reason: record.reason.clone(),
         vcpus: record.spec.vcpus,
         memory_mib: record.spec.memory_mib,
-        resident: record.life.as_ref().map(|life| life.resident()).unwrap_or_default(),
+        resident: record.life.as_ref().map(|life| told(life.resident())).unwrap_or_default(),
         uptime_ticks: record.uptime(now),
         resets: record.resets,
+        cell: cell::index() as u8,
     }
+}
+
+/// Nodes are told by the machine's numbers, but in the first cell, whose numbers are those of [`machine`]'s answer.
+fn told(mut resident: Vec<VmMemory>) -> Vec<VmMemory> {
+    if !cell::is_first() {
+        for part in &mut resident {
+            part.node = cell::nodes().get(part.node.index()).copied().unwrap_or(part.node);
+        }
+    }
+    resident
+}
+
+/// This cell.
+pub(super) fn own_cell() -> CellInfo {
+    let free = machine::description().nodes.ids().map(|node| memory::frames().counts(node).get(PageState::Free));
+    let registry = registry::lock();
+    let load = CellLoad {
+        free_bytes: free.sum::<u64>() * BASE_PAGE,
+        vms: registry.records().count() as u16,
+        running_vms: registry.records().filter(|record| record.state != VmState::Stopped).count() as u16,
+    };
+    let epoch = cells::view().map_or(0, |view| view.epoch);
+    CellInfo { state: CellState::In, epoch, load: Some(load), ..cell_without(cell::index()) }
+}
+
+/// What is known of a cell without asking it.
+fn cell_without(index: usize) -> CellInfo {
+    let facts = cell::facts(index);
+    let id = ::cell::CellId::new(index);
+    let loss = id.and_then(cells::loss_of);
+    let state = match (loss, id) {
+        (Some(loss), _) => CellState::Lost(loss.cause),
+        (None, Some(id)) if boards::first_view().is_some_and(|(_, view)| view.members.contains(id)) => {
+            CellState::Booting
+        }
+        _ => CellState::Absent,
+    };
+    CellInfo {
+        index: index as u8,
+        name: facts.map_or_else(machine::name, |facts| facts.name.clone()),
+        nodes: cell::nodes_of(index).to_vec(),
+        harts: facts.map_or(0, |facts| facts.harts.len() as u16),
+        total_bytes: facts.map_or(0, |facts| facts.bytes),
+        state,
+        epoch: loss.map_or(0, |loss| loss.epoch),
+        load: None,
+    }
+}
+
+/// All cells: those that have answered, and what is known of the others.
+pub(super) fn all_cells(answered: Vec<CellInfo>) -> Vec<CellInfo> {
+    let answer = |index: usize| answered.iter().find(|cell| usize::from(cell.index) == index).cloned();
+    (0..cell::count()).map(|index| answer(index).unwrap_or_else(|| cell_without(index))).collect()
 }
 
 pub(super) fn machine_stats() -> Reply {

@@ -6,6 +6,7 @@
 
 mod answers;
 mod port;
+mod relay;
 mod streams;
 
 pub use port::{ControlStream, Port};
@@ -25,6 +26,7 @@ use control::{
     Body, ClientMessage, ControlError, EventKind, Exchange, FrameError, Name, PROTOCOL_VERSION, PanicBy, Reply,
     Request, ServerHello, ServerMessage, VmState,
 };
+use relay::Relay;
 use streams::Streams;
 
 /// Answers that may wait for VMs.
@@ -75,6 +77,8 @@ impl Waiting {
 pub struct Server {
     exchange: Exchange,
     streams: Streams,
+    /// Where there are other cells.
+    relay: Option<Relay>,
     waiting: Vec<Waiting>,
     shutdown: Option<u32>,
     /// Counts clients, so that none gets another's answer.
@@ -82,6 +86,11 @@ pub struct Server {
 }
 
 impl Server {
+    /// A server that has no client yet, of the cell that executes this.
+    pub fn new() -> Self {
+        Self { relay: Relay::new(), ..Self::default() }
+    }
+
     /// One bounded step: take requests, move streams on, give bytes to the port. `true` if there is more to do at once.
     pub fn step(&mut self, port: &mut dyn Port) -> bool {
         // Those of earlier steps first: a request may begin another life of the VM that they wait for.
@@ -92,8 +101,11 @@ impl Server {
         console::set_watched(self.streams.has_console());
         crate::trace::set_all_followed(self.streams.follows_all());
         is_busy |= self.streams.pump(&mut self.exchange);
+        if let Some(relay) = &mut self.relay {
+            is_busy |= relay.step(&mut self.exchange);
+        }
         self.transmit(port);
-        if self.shutdown.is_some() && stop_all() && io::disks::stores::settle() {
+        if self.shutdown.is_some() && self.has_stopped_all() && io::disks::stores::settle() {
             self.finish_shutdown(port);
         }
         is_busy || self.exchange.can_go_on()
@@ -143,7 +155,17 @@ impl Server {
         if self.shutdown.is_some() {
             return self.error(id, ControlError::ShuttingDown);
         }
-        match self.perform(id, request) {
+        let message = ClientMessage { id, request };
+        let offered = match &mut self.relay {
+            Some(relay) => relay.offer(message),
+            None => Ok(Some(message)),
+        };
+        let done = match offered {
+            Ok(None) => return,
+            Ok(Some(ClientMessage { request, .. })) => self.perform(id, request),
+            Err(error) => Err(error),
+        };
+        match done {
             Ok(Some(reply)) => self.reply(id, reply),
             Ok(None) => {}
             Err(error) => self.error(id, error),
@@ -155,7 +177,7 @@ impl Server {
         let reply = match request {
             Request::Hello { version } => self.hello(version)?,
             Request::MachineInfo => answers::machine(),
-            Request::ListVms => answers::vms(),
+            Request::ListVms => Reply::Vms(answers::summaries()),
             Request::MachineStats => answers::machine_stats(),
             Request::VmStats { vm } => answers::vm_stats(&vm)?,
             Request::ExitTrace { vm, vcpu } => answers::exit_trace(&vm, vcpu)?,
@@ -211,9 +233,13 @@ impl Server {
                 io::disks::stores::remove(store.as_deref(), &name, self.token(id))?;
                 return Ok(None);
             }
+            Request::Cells => Reply::Cells(Vec::from([answers::own_cell()])),
             Request::Panic { hart, how } => panic_on(hart, how)?,
             Request::Shutdown => {
                 stop_all();
+                if let Some(relay) = &mut self.relay {
+                    relay.shut_down();
+                }
                 self.shutdown = Some(id);
                 return Ok(None);
             }
@@ -300,8 +326,15 @@ impl Server {
         if let Some(id) = self.shutdown.take() {
             self.reply(id, Reply::Done);
             self.transmit(port);
-            crate::machine::power_off();
+            if crate::machine::cell::is_first() {
+                crate::machine::power_off();
+            }
         }
+    }
+
+    /// Whether the VMs of all cells have ended; those that have not are told to.
+    fn has_stopped_all(&self) -> bool {
+        stop_all() && self.relay.as_ref().is_none_or(Relay::is_quiet)
     }
 }
 

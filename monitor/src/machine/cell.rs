@@ -4,22 +4,40 @@
 //! pointer crosses cells. Harts and nodes are numbered per cell; hart ids and [`nodes`] are the machine's.
 
 use super::logging;
-use addr::NodeId;
-use alloc::{
-    string::{String, ToString},
-    vec::Vec,
-};
-use control::BootConfig;
+use addr::{HartId, NodeId};
+use alloc::{string::ToString, vec::Vec};
+use control::{BootConfig, Name};
 use core::sync::atomic::{AtomicBool, Ordering};
 use faults::NodeSet;
+use machine_tree::MachineDescription;
 use rv::sbi;
 use spin::Once;
 
 struct Cell {
     index: usize,
-    names: Vec<String>,
-    /// Its nodes, by the machine's numbers.
-    nodes: Vec<NodeId>,
+    /// All cells of the machine.
+    facts: Vec<Facts>,
+}
+
+/// What every cell knows of each one from the beginning. It is the reader's own copy: it stays when that cell is lost.
+#[derive(Debug)]
+pub struct Facts {
+    /// What it is called.
+    pub name: Name,
+    /// Its nodes, by the machine's numbers, in the order of its own.
+    pub nodes: Vec<NodeId>,
+    /// Its harts, in the order of its own numbers: the first does its duties.
+    pub harts: Vec<HartId>,
+    /// Bytes of memory of its nodes.
+    pub bytes: u64,
+}
+
+impl Facts {
+    /// Its nodes as the fault firmware counts them.
+    #[must_use]
+    pub fn node_set(&self) -> NodeSet {
+        self.nodes.iter().fold(NodeSet::EMPTY, |set, node| set.or(NodeSet::one(node.index())))
+    }
 }
 
 static CELL: Once<Cell> = Once::new();
@@ -34,14 +52,26 @@ pub fn set_started() {
 }
 
 /// Boot tells which cell this is of those with these nodes.
-pub fn set(index: usize, parts: &[Vec<NodeId>], config: Option<&BootConfig>) {
+pub fn set(index: usize, parts: &[Vec<NodeId>], whole: &MachineDescription, config: Option<&BootConfig>) {
     let specs = config.map_or(&[][..], |config| &config.cells);
-    let name = |at: usize| specs.get(at).map_or_else(|| at.to_string(), |spec| spec.name.to_string());
-    let names: Vec<_> = (0..parts.len()).map(name).collect();
-    let nodes = parts.get(index).cloned().unwrap_or_default();
-    let cell = CELL.call_once(|| Cell { index, names, nodes });
-    if let (false, Some(name)) = (is_alone(), cell.names.get(index)) {
-        logging::set_cell(name);
+    let number = |at: usize| Name::new(at.to_string()).expect("a number is a name");
+    let facts = |(at, nodes): (usize, &Vec<NodeId>)| {
+        let harts = whole.harts.iter().filter(|hart| nodes.contains(&hart.node)).map(|hart| hart.id);
+        let memory = whole.memory.iter().filter(|memory| nodes.contains(&memory.node));
+        // In the order that the cell's own description has them.
+        let mut own = nodes.clone();
+        order::ascending(&mut own);
+        Facts {
+            name: specs.get(at).map_or_else(|| number(at), |spec| spec.name.clone()),
+            harts: harts.collect(),
+            bytes: memory.map(|memory| memory.range.bytes()).sum(),
+            nodes: own,
+        }
+    };
+    let facts = parts.iter().enumerate().map(facts).collect();
+    let cell = CELL.call_once(|| Cell { index, facts });
+    if let (false, Some(facts)) = (is_alone(), cell.facts.get(index)) {
+        logging::set_cell(facts.name.as_str());
     }
 }
 
@@ -60,19 +90,37 @@ pub fn is_first() -> bool {
 /// Whether it is the machine's only one; so it seems until boot has called [`set`].
 #[must_use]
 pub fn is_alone() -> bool {
-    CELL.get().is_none_or(|cell| cell.names.len() <= 1)
+    CELL.get().is_none_or(|cell| cell.facts.len() <= 1)
+}
+
+/// What is known of cell `index` from the beginning.
+#[must_use]
+pub fn facts(index: usize) -> Option<&'static Facts> {
+    CELL.get().and_then(|cell| cell.facts.get(index))
+}
+
+/// How many cells the machine began with.
+#[must_use]
+pub fn count() -> usize {
+    CELL.get().map_or(1, |cell| cell.facts.len())
 }
 
 /// What a cell is called.
 #[must_use]
 pub fn name_of(index: usize) -> &'static str {
-    CELL.get().and_then(|cell| cell.names.get(index)).map_or("", String::as_str)
+    facts(index).map_or("", |facts| facts.name.as_str())
+}
+
+/// A cell's nodes, by the machine's numbers; the position is the cell's own number.
+#[must_use]
+pub fn nodes_of(index: usize) -> &'static [NodeId] {
+    facts(index).map_or(&[], |facts| &facts.nodes)
 }
 
 /// This cell's nodes, by the machine's numbers; the position is the cell's own number.
 #[must_use]
 pub fn nodes() -> &'static [NodeId] {
-    CELL.get().map_or(&[], |cell| &cell.nodes)
+    nodes_of(index())
 }
 
 /// Has the hardware, where it can, refuse this cell's stores into other cells' memory. Called when this cell has written all
@@ -81,7 +129,7 @@ pub fn close() {
     if is_alone() || !sbi::probe(faults::sbi::EID as usize) {
         return;
     }
-    let own = nodes().iter().fold(NodeSet::EMPTY, |set, node| set.or(NodeSet::one(node.index())));
+    let own = facts(index()).map_or(NodeSet::EMPTY, Facts::node_set);
     let answer = sbi::raw(faults::sbi::EID, faults::sbi::WRITE_FIREWALL, [own.0, 0, 0, 0, 0]);
     if answer.is_ok() {
         log::info!("the hardware refuses this cell's stores into other cells' memory");

@@ -40,6 +40,14 @@ pub fn read_u64(addr: MachineAddr) -> u64 {
     unsafe { (direct(addr) as *const u64).read_volatile() }
 }
 
+/// Reads an aligned word of memory that may be lost: another cell's. `None` if the hardware refuses the access.
+#[must_use]
+pub fn try_read_u64(addr: MachineAddr) -> Option<u64> {
+    debug_assert!(addr.raw().is_multiple_of(8) && addr.raw() < super::layout::DIRECT_SIZE);
+    // SAFETY: as for `read_u64`; the direct map covers the address, whatever is behind it.
+    unsafe { rv::guarded::read_u64(direct(addr)) }
+}
+
 /// Writes an aligned word of machine memory that the caller owns (a table page, a frame not yet mapped).
 #[inline(always)]
 pub fn write_u64(addr: MachineAddr, value: u64) {

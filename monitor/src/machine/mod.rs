@@ -2,11 +2,13 @@
 //! knows of VMs.
 
 pub mod agenda;
+pub mod boards;
 pub mod cell;
 pub mod clock;
 pub mod devices;
 pub mod direct;
 pub mod entropy;
+pub mod failures;
 pub mod heap;
 pub mod heap_reserve;
 pub mod image;

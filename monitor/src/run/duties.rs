@@ -11,7 +11,7 @@ use crate::{
     },
     io::{disks, network},
     machine::{agenda, capabilities, cell, clock, config, description, devices, heap_reserve, memory},
-    services::{alarms, balance, joining, locality, merging, reclaim, registry, reports},
+    services::{alarms, balance, cells, joining, locality, merging, reclaim, registry, reports},
     trace,
 };
 use ::control::{EventKind, Name};
@@ -106,7 +106,8 @@ pub fn step(hart: &Hart, tools: &mut HartTools) {
 }
 
 /// What the control hart does, and what a long stretch of it is told as. Some of it is done when somebody has called.
-const DUTIES: [(Place, fn(bool)); 8] = [
+const DUTIES: [(Place, fn(bool)); 9] = [
+    (stretch::DUTIES, |_| cells::step()),
     (stretch::CLIENTS, |is_called| if_busy(is_called, serve)),
     (stretch::DISKS, |is_called| if_busy(is_called, disks::step)),
     (stretch::NETWORK, |is_called| if_busy(is_called, network::step)),
@@ -159,6 +160,7 @@ fn plan() {
         .min(heap_reserve::next_look())
         .min(reclaim::next_look())
         .min(reports::next_look())
+        .min(cells::next_look())
         .min(agenda::next_poll())
         .min(agenda::soon_at());
     agenda::note(soon.min(merging::next_step()).min(joining::next_look()), soon.min(merging::latest_step()));
@@ -186,5 +188,5 @@ fn begin() -> Served {
         }
     }
     to_start.reverse();
-    Served { to_start, server: Server::default() }
+    Served { to_start, server: Server::new() }
 }

@@ -10,7 +10,7 @@ use crate::{
     hart::{Hart, stretch},
     machine::agenda,
     services::{
-        balance, crash,
+        balance, cells, crash,
         mail::{self, Message},
     },
     vcpu::{Next, RunState, Vcpu},
@@ -62,11 +62,12 @@ fn has_news(hart: &Hart) -> bool {
 /// Handles everything that others left for this hart.
 #[inline(never)]
 fn attend(hart: &Hart, local: &mut HartLocal) {
+    let pending = csr::sip::read();
     clear_software_interrupt();
     if crate::machine::cell::has_failed() {
         crash::stop(hart);
     }
-    if csr::sip::read() & interrupt::SEI != 0 {
+    if pending & interrupt::SEI != 0 {
         crate::machine::irq::handle_external(hart.cpu, |source| duties::device_interrupt(hart, source));
     }
     if hart.take_kick() {
@@ -76,6 +77,9 @@ fn attend(hart: &Hart, local: &mut HartLocal) {
         deliver(hart, local, message);
     }
     if hart.is_control() {
+        if pending & interrupt::SSI != 0 {
+            cells::rung();
+        }
         local.tools.stretch.note(stretch::DUTIES);
         duties::step(hart, &mut local.tools);
     }

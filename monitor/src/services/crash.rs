@@ -6,7 +6,7 @@
 use super::registry;
 use crate::{
     hart::{self, Hart},
-    machine::{cell, image, logging},
+    machine::{boards, cell, image, logging},
     version::Version,
 };
 use addr::{VcpuIndex, VmId};
@@ -39,8 +39,7 @@ const EVENT_BYTES: usize = 96;
 /// Whether a hart that has no entry yet has panicked.
 static HAS_FAILED_AT_BOOT: AtomicBool = AtomicBool::new(false);
 
-/// The calling hart has panicked. The first cell takes the machine with it, as nobody could talk to the rest; any other cell
-/// ends alone.
+/// The calling hart has panicked. Its cell ends, and no other one; the machine ends with its last cell.
 pub fn panicked(info: &PanicInfo<'_>) -> ! {
     let Some(hart) = hart::this_hart() else { panicked_at_boot(info) };
     match hart.dying.count_panic() {
@@ -50,7 +49,9 @@ pub fn panicked(info: &PanicInfo<'_>) -> ! {
             logging::last_words(format_args!("{info}"));
             end()
         }
-        _ => end(),
+        1 | 2 => end(),
+        // Not even that can be done: the cell's own memory is gone.
+        _ => cell::stop_hart(),
     }
     if cell::has_failed() {
         // Another hart was first, and tells of both.
@@ -61,6 +62,8 @@ pub fn panicked(info: &PanicInfo<'_>) -> ! {
     if !cell::set_failed() {
         cell::stop_hart()
     }
+    // The others need not wait for the record.
+    boards::stop();
     record(hart, How::Panicked, Some(info));
     call_others(hart);
     tell(hart);
@@ -71,6 +74,15 @@ pub fn panicked(info: &PanicInfo<'_>) -> ! {
 pub fn stop(hart: &Hart) -> ! {
     record(hart, How::Stopped, None);
     cell::stop_hart()
+}
+
+/// The cell is not among those that go on, or has lost a part of itself: its harts stop. Called by its control hart.
+pub fn leave(hart: &Hart, why: &str) -> ! {
+    log::error!("this cell stops: {why}");
+    if cell::set_failed() {
+        hart::all().iter().filter(|other| other.cpu != hart.cpu && other.is_online()).for_each(|other| other.kick());
+    }
+    end()
 }
 
 /// Panics, for whoever wants to see what comes then.
@@ -99,7 +111,7 @@ fn panicked_at_boot(info: &PanicInfo<'_>) -> ! {
 }
 
 fn end() -> ! {
-    if cell::is_first() {
+    if boards::stop() {
         sbi::shutdown(true);
     }
     cell::stop_hart()

@@ -4,6 +4,7 @@
 pub mod alarms;
 pub mod balance;
 pub mod build;
+pub mod cells;
 pub mod crash;
 pub mod joining;
 pub mod locality;

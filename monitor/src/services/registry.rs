@@ -11,12 +11,13 @@ use super::{
 };
 use crate::{
     hart,
-    machine::memory,
+    machine::{cell, memory},
     vm::{Ending, Vm, console::Console, platform::Traffic, shared::SharedVcpu},
 };
 use addr::{CpuIndex, VcpuIndex, VmId};
 use alloc::{sync::Arc, vec::Vec};
 use control::{ControlError, EventKind, ExitRecord, Name, StopReason, VmSpec, VmState};
+use core::ops::RangeInclusive;
 use frames::{VmCensus, VmPages};
 use rv::csr;
 use spin::{Mutex, MutexGuard};
@@ -143,7 +144,7 @@ impl Registry {
         if self.records.iter().any(|record| record.spec.name == spec.name) {
             return Err(ControlError::VmExists { name: spec.name });
         }
-        if usize::from(spec.cell) != crate::machine::cell::index() {
+        if usize::from(spec.cell) != cell::index() {
             let what = "a VM of another cell: it has to be in the machine file".into();
             return Err(ControlError::Unsupported { what });
         }
@@ -187,10 +188,11 @@ impl Registry {
 
     /// An identity that no VM has; those of VMs long gone come again after all others.
     fn take_id(&mut self) -> VmId {
+        let own = identities();
         // Ends within as many rounds as there are VMs, which are fewer than identities.
         loop {
-            let id = VmId(self.next_id);
-            self.next_id = self.next_id.checked_add(1).unwrap_or(1);
+            let id = VmId(self.next_id.max(*own.start()));
+            self.next_id = if id.0 >= *own.end() { *own.start() } else { id.0 + 1 };
             if self.records.iter().all(|record| record.id != id) {
                 return id;
             }
@@ -237,6 +239,15 @@ impl Registry {
     pub fn is_quiet(&self) -> bool {
         self.records.iter().all(|record| record.state == VmState::Stopped)
     }
+}
+
+/// The identities of this cell's VMs: no other cell gives them to its own.
+fn identities() -> RangeInclusive<u16> {
+    if cell::is_alone() {
+        return 1..=u16::MAX - 1;
+    }
+    let (cell, each) = (cell::index() as u16, u16::MAX / control::MAX_CELLS as u16);
+    cell * each + 1..=(cell + 1) * each
 }
 
 impl Record {

@@ -39,8 +39,20 @@ fn rings() -> &'static [Ring] {
 /// Adds an event to the hart's ring. For what happens rarely (lives of VMs, faults, moves), not for exits.
 pub fn record(vm: Option<VmId>, kind: EventKind) {
     let hart = crate::hart::current().unwrap_or(crate::hart::CONTROL_HART);
+    let vm = vm.map(|id| VmLabel { id, name: None });
+    let cell = crate::machine::cell::index() as u8;
+    keep(hart, Event { sequence: 0, ticks: csr::time::read(), hart, cell, vm, kind });
+}
+
+/// Adds an event that another cell has told. It is kept as the control hart's, who calls this, but says what it said.
+pub fn import(cell: u8, event: Event) {
+    keep(crate::hart::CONTROL_HART, Event { cell, ..event });
+}
+
+/// Keeps an event in the ring of `hart`, with the next number.
+fn keep(hart: CpuIndex, event: Event) {
     let Some(ring) = rings().get(hart.index()) else { return };
-    let is_of_life = kind.is_of_life();
+    let is_of_life = event.kind.is_of_life();
     let mut events = ring.lock();
     if events.len() == CAPACITY {
         events.pop_front();
@@ -49,13 +61,7 @@ pub fn record(vm: Option<VmId>, kind: EventKind) {
     if is_of_life {
         NEXT_LIFE.fetch_max(sequence + 1, Ordering::SeqCst);
     }
-    events.push_back(Event {
-        sequence,
-        ticks: csr::time::read(),
-        hart,
-        vm: vm.map(|id| VmLabel { id, name: None }),
-        kind,
-    });
+    events.push_back(Event { sequence, ..event });
     drop(events);
     if is_of_life || ALL_FOLLOWED.load(Ordering::SeqCst) {
         crate::machine::agenda::call_soon();
@@ -89,7 +95,8 @@ pub fn read(from: u64, max: usize, wanted: Followed, name_of: impl Fn(VmId) -> O
     drop(rest);
     drop(locked);
     for label in events.iter_mut().filter_map(|event| event.vm.as_mut()) {
-        label.name = name_of(label.id);
+        // Of other cells' VMs only the event knows.
+        label.name = name_of(label.id).or_else(|| label.name.take());
     }
     let next = next.max(from.min(end));
     EventBatch { lost: (next - from.min(next)).saturating_sub(passed), events, next }

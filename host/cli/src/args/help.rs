@@ -80,6 +80,14 @@ Examples:
   mirrorball ls
   mirrorball ls --json | jq -r '.machines[].vms[] | select(.state == \"running\") | .name'";
 
+pub const CELLS: &str = "\
+A machine has one cell unless its file says otherwise. EPOCH counts the cells lost so far; of a lost cell it is the first \
+without it. docs/cells.md has more.
+
+Examples:
+  mirrorball cells
+  mirrorball cells --json | jq -r '.cells[] | select(.state == \"lost\") | .name'";
+
 pub const TOP: &str = "\
 Keys:
   1-7, Tab       overview, vCPUs, exits, memory, places, events, log

@@ -52,6 +52,9 @@ pub enum Command {
     /// List machines and their VMs
     #[command(after_help = help::LS)]
     Ls(Json),
+    /// List a machine's cells, the parts that fail alone, and what is lost
+    #[command(after_help = help::CELLS)]
+    Cells(Json),
     /// Show what a machine is: nodes, harts, disks, devices, modules, monitor
     Info(Json),
     /// Watch a machine live

@@ -85,7 +85,10 @@ fn print(context: &Context, machine: &MachineEntry) -> Result<(), Failure> {
 }
 
 pub fn table(vms: &[VmView]) -> Table {
-    let mut table = Table::new(&["VM", "STATE", ">VCPUS", ">RESIDENT", ">MEMORY", ">UP", ">RESETS", "LAST STOP"]);
+    // Most machines have one cell.
+    let has_cells = vms.iter().any(|vm| vm.cell != 0);
+    let titles = ["VM", "STATE", ">VCPUS", ">RESIDENT", ">MEMORY", ">UP", ">RESETS", "LAST STOP", ">CELL"];
+    let mut table = Table::new(&titles[..titles.len() - usize::from(!has_cells)]);
     for vm in vms {
         let tone = match vm.state {
             "running" => Tone::Good,
@@ -94,7 +97,7 @@ pub fn table(vms: &[VmView]) -> Table {
         };
         let is_bad = !matches!(vm.reason, None | Some("power-off" | "killed" | "machine-shutdown"));
         let uptime = if vm.state == "stopped" { "-".to_owned() } else { units::seconds(vm.uptime_s) };
-        table.row([
+        let row = [
             vm.name.clone().into(),
             Cell::toned(vm.state, tone),
             vm.vcpu_count.to_string().into(),
@@ -103,7 +106,9 @@ pub fn table(vms: &[VmView]) -> Table {
             uptime.into(),
             vm.resets.to_string().into(),
             Cell::toned(vm.reason_text.clone().unwrap_or_default(), if is_bad { Tone::Bad } else { Tone::Plain }),
-        ]);
+            vm.cell.to_string().into(),
+        ];
+        table.row(row.into_iter().take(titles.len() - usize::from(!has_cells)));
     }
     table
 }

@@ -1,6 +1,7 @@
 //! One module per command.
 
 mod bench;
+mod cells;
 mod check;
 mod console;
 mod crash;
@@ -65,6 +66,7 @@ pub fn run(arguments: Arguments) -> Result<ExitCode, Failure> {
         Command::Run(args) => return run::run(&context, &args),
         Command::Demo(args) => return crate::demo::run(&context, &args),
         Command::Ls(args) => ls::run(&context, args.json),
+        Command::Cells(args) => cells::run(&context, args.json),
         Command::Info(args) => info::run(&context, args.json),
         Command::Top(args) => top::run(&context, &args),
         Command::Stats(args) => stats::run(&context, &args),

@@ -3,7 +3,9 @@
 use std::collections::HashMap;
 
 use addr::VmId;
-use control::{Event, EventKind, MigrationReason, PlacementAction, PlacementReason, SharingRefusal, StopReason};
+use control::{
+    CellLoss, Event, EventKind, MigrationReason, PlacementAction, PlacementReason, SharingRefusal, StopReason,
+};
 use serde::Serialize;
 use serde_json::{Map, Value, json};
 
@@ -18,8 +20,10 @@ pub struct EventView {
     pub sequence: u64,
     /// When, in seconds of the machine's clock.
     pub time_s: f64,
-    /// On which hart.
+    /// On which hart, as its cell numbers them.
     pub hart: u16,
+    /// The number of the cell.
+    pub cell: u8,
     /// For which VM: its name, or `vm-ID` when the name is not known any more.
     pub vm: Option<String>,
     /// What: a word.
@@ -43,6 +47,7 @@ impl EventView {
             sequence: event.sequence,
             time_s: seconds(event.ticks, timebase_hz),
             hart: event.hart.0,
+            cell: event.cell,
             vm: event.vm.as_ref().map(|vm| names.of(vm)),
             event: word,
             text: harmless(&text(&event.kind)),
@@ -51,9 +56,12 @@ impl EventView {
         }
     }
 
-    /// One line: time, hart, VM, what.
+    /// One line: time, hart (behind its cell, if that is not the first), VM, what.
     pub fn line(&self, has_color: bool) -> String {
-        let time = Tone::Dim.paint(&format!("[{:12.6}] hart {:<3}", self.time_s, self.hart), has_color);
+        // Most machines have one cell.
+        let cell = if self.cell == 0 { String::new() } else { format!("{}/", self.cell) };
+        let hart = format!("{cell}{}", self.hart);
+        let time = Tone::Dim.paint(&format!("[{:12.6}] hart {hart:<3}", self.time_s), has_color);
         let vm = format!("{:<12}", self.vm.as_deref().unwrap_or("-"));
         format!("{time} {vm} {}", self.tone.paint(&self.text, has_color))
     }
@@ -121,6 +129,9 @@ fn text(kind: &EventKind) -> String {
         EventKind::PlacementRefused { reason } => {
             format!("a hot page stays where it is: {}", placement_text(*reason))
         }
+        EventKind::CellLost { cell, epoch, cause, .. } => {
+            format!("cell {cell} is lost, {}: the others go on in epoch {epoch}", loss_text(*cause))
+        }
     }
 }
 
@@ -183,6 +194,12 @@ fn describe(kind: &EventKind) -> (&'static str, Tone, Value) {
         EventKind::PlacementRefused { reason } => {
             ("placement-refused", Tone::Plain, json!({"reason": placement_label(*reason)}))
         }
+        EventKind::CellLost { cell, epoch, cause, noticed_ticks } => {
+            let cause = loss_label(*cause);
+            let details =
+                json!({"cell": cell.as_str(), "epoch": epoch, "cause": cause, "noticed_ticks": noticed_ticks});
+            ("cell-lost", Tone::Bad, details)
+        }
     }
 }
 
@@ -202,9 +219,28 @@ fn stop_details(reason: &StopReason) -> Value {
         }
         StopReason::ResetLoop { resets } => json!({"resets": resets}),
         StopReason::OutOfMemory { needed } => json!({"needed_bytes": needed}),
+        StopReason::CellLost { cell } => json!({"cell": cell.as_str()}),
     };
     details["reason"] = reason_label(reason).into();
     details
+}
+
+pub const fn loss_label(cause: CellLoss) -> &'static str {
+    match cause {
+        CellLoss::MemoryGone => "memory-gone",
+        CellLoss::OutOfReach => "out-of-reach",
+        CellLoss::Stopped => "stopped",
+        CellLoss::Silent => "silent",
+    }
+}
+
+const fn loss_text(cause: CellLoss) -> &'static str {
+    match cause {
+        CellLoss::MemoryGone => "its memory is gone",
+        CellLoss::OutOfReach => "it is out of reach",
+        CellLoss::Stopped => "it has stopped",
+        CellLoss::Silent => "it does nothing any more",
+    }
 }
 
 const fn migration_label(reason: MigrationReason) -> &'static str {
@@ -302,7 +338,7 @@ mod tests {
 
     fn event(name: Option<&str>, kind: EventKind) -> Event {
         let vm = VmLabel { id: VmId(3), name: name.map(|name| Name::new(name).expect("a name")) };
-        Event { sequence: 9, ticks: 12_345_678, hart: CpuIndex(2), vm: Some(vm), kind }
+        Event { sequence: 9, ticks: 12_345_678, hart: CpuIndex(2), cell: 0, vm: Some(vm), kind }
     }
 
     #[test]

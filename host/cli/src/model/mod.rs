@@ -14,7 +14,7 @@ mod vm;
 #[cfg(test)]
 pub mod fixture;
 
-pub use event::{EventView, Names};
+pub use event::{EventView, Names, loss_label};
 pub use exits::ExitsView;
 pub use hart::{HartView, Load};
 pub use machine::{InfoView, MachineView, NodeView};

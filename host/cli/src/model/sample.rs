@@ -15,7 +15,7 @@ pub struct Sample {
     pub stats: MachineStats,
     /// Its VMs.
     pub vms: Vec<VmSummary>,
-    /// Their counters; a VM destroyed meanwhile has none.
+    /// Their counters; a VM destroyed meanwhile has none, nor has one of a lost cell.
     pub vm_stats: HashMap<VmId, VmStats>,
 }
 
@@ -44,11 +44,11 @@ impl Sample {
     }
 }
 
-/// `None` for a VM that was destroyed after it was listed.
+/// `None` for a VM that was destroyed after it was listed, or whose cell is lost.
 fn existing(answer: Result<VmStats, ClientError>) -> Result<Option<VmStats>, ClientError> {
     match answer {
         Ok(counters) => Ok(Some(counters)),
-        Err(ClientError::Refused(ControlError::UnknownVm { .. })) => Ok(None),
+        Err(ClientError::Refused(ControlError::UnknownVm { .. } | ControlError::CellLost { .. })) => Ok(None),
         Err(error) => Err(error),
     }
 }

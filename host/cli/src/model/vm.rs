@@ -30,6 +30,8 @@ pub struct VmView {
     pub uptime_s: f64,
     /// How often it was reset.
     pub resets: u32,
+    /// The number of its cell.
+    pub cell: u8,
     /// Its counters, where they were asked for.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub counters: Option<VmCountersView>,
@@ -222,6 +224,7 @@ impl VmView {
             resident,
             uptime_s: seconds(vm.uptime_ticks, timebase_hz),
             resets: vm.resets,
+            cell: vm.cell,
             counters: None,
         }
     }
@@ -374,6 +377,7 @@ pub const fn reason_label(reason: &StopReason) -> &'static str {
         StopReason::GuestFault { .. } => "guest-fault",
         StopReason::ResetLoop { .. } => "reset-loop",
         StopReason::OutOfMemory { .. } => "out-of-memory",
+        StopReason::CellLost { .. } => "cell-lost",
     }
 }
 

@@ -20,6 +20,7 @@ fn event(sequence: u64, vm: &str, text: &str, tone: Tone) -> EventView {
         sequence,
         time_s: sequence as f64 * 0.75,
         hart: 1,
+        cell: 0,
         vm: Some(vm.into()),
         event: "vm-started",
         text: text.into(),

@@ -81,6 +81,7 @@ impl Monitor {
         match request {
             Request::Hello { .. } => one(Reply::Hello(self.hello())),
             Request::MachineInfo => one(Reply::Machine(Box::new(self.info()))),
+            Request::Cells => one(Reply::Cells(raw::cells(self.size))),
             Request::ListVms => {
                 self.go_down();
                 one(Reply::Vms(self.vms.clone()))
@@ -223,7 +224,7 @@ impl Monitor {
         let sequence = self.events.len() as u64;
         let vm = vm.map(|vm| VmLabel { id: vm.id, name: Some(vm.name.clone()) });
         let ticks = (sequence + 1) * HZ / 10;
-        self.events.push(Event { sequence, ticks, hart: CpuIndex(1), vm, kind });
+        self.events.push(Event { sequence, ticks, hart: CpuIndex(1), cell: 0, vm, kind });
         sequence
     }
 

@@ -4,8 +4,8 @@ use std::io::Read;
 
 use addr::{CpuIndex, VcpuIndex};
 use control::{
-    ConsoleRange, EventBatch, ExitTrace, Followed, Label, MAX_DATA, MachineInfo, MachineStats, Name, PageKind, PanicBy,
-    Reply, Request, StoreInfo, VmSpec, VmStats, VmSummary,
+    CellInfo, ConsoleRange, EventBatch, ExitTrace, Followed, Label, MAX_DATA, MachineInfo, MachineStats, Name,
+    PageKind, PanicBy, Reply, Request, StoreInfo, VmSpec, VmStats, VmSummary,
 };
 
 use super::{Client, ClientError, Stream};
@@ -30,6 +30,11 @@ impl Client {
     /// All VMs, by name.
     pub fn vms(&self) -> Result<Vec<VmSummary>, ClientError> {
         expect!(self.call(Request::ListVms)?, "ListVms", Reply::Vms(vms) => vms)
+    }
+
+    /// The machine's cells.
+    pub fn cells(&self) -> Result<Vec<CellInfo>, ClientError> {
+        expect!(self.call(Request::Cells)?, "Cells", Reply::Cells(cells) => cells)
     }
 
     /// One VM.

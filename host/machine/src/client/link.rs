@@ -218,6 +218,7 @@ const fn label(request: &Request) -> &'static str {
         Request::PageMap { .. } => "PageMap",
         Request::Stores => "Stores",
         Request::RemoveVolume { .. } => "RemoveVolume",
+        Request::Cells => "Cells",
     }
 }
 

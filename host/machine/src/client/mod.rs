@@ -201,5 +201,6 @@ fn end_text(end: &StreamEnd) -> String {
         StreamEnd::VmGone => "the VM stopped or was destroyed".into(),
         StreamEnd::TooSlow { waiting } => format!("too slow: {waiting} bytes were waiting to be read"),
         StreamEnd::ShuttingDown => "the machine is shutting down".into(),
+        StreamEnd::CellLost { cell } => format!("cell {cell} is lost"),
     }
 }

@@ -82,7 +82,7 @@ mod tests {
     use super::*;
 
     fn event(ticks: u64, kind: EventKind) -> Event {
-        Event { sequence: ticks, ticks, hart: Default::default(), vm: None, kind }
+        Event { sequence: ticks, ticks, hart: Default::default(), cell: 0, vm: None, kind }
     }
 
     #[test]

@@ -1,0 +1,190 @@
+//! Which cells go on together: the control hart looks at the others some times a second, and at once when it is rung. The crate
+//! `cell` has the rules.
+//!
+//! A machine of one cell never comes here: its next look is never due.
+
+mod wires;
+
+use super::crash;
+use crate::{
+    hart,
+    machine::{
+        agenda,
+        boards::{self, Boards},
+        capabilities, cell, failures,
+    },
+    trace,
+};
+use ::cell::{CellId, LiveSet, Patience, Times, Unreadable, Verdict, View, board};
+use alloc::vec::Vec;
+use control::{CellLoss, EventKind};
+use core::sync::atomic::{AtomicU64, Ordering};
+use rv::csr;
+use spin::Mutex;
+use wires::Wires;
+
+/// Looks per second while nothing happens.
+const LOOKS_HZ: u64 = 10;
+/// Looks per second while cells agree. Who changes something rings, so this is for rings that got lost.
+const AGREEING_HZ: u64 = 1000;
+/// Seconds after which a cell is lost whose control hart does not look. Emulated harts wait for the host's cores, so only a cell
+/// that hangs is lost so; what the hardware loses, and who panics, is noticed at once.
+const SILENCE_S: u64 = 10;
+/// Seconds that a cell may take to begin: it may have much memory to set up.
+const BEGIN_S: u64 = 120;
+
+/// Seconds after which a call to another cell is made again.
+const CALL_S: u64 = 1;
+
+static NEXT_LOOK: AtomicU64 = AtomicU64::new(u64::MAX);
+static STATE: Mutex<Option<State>> = Mutex::new(None);
+
+/// What the control hart knows of the others.
+struct State {
+    live: LiveSet,
+    /// When some cell was first missed that all have not agreed on yet.
+    noticed: Option<u64>,
+    lost: Vec<(CellId, Loss)>,
+    wires: Wires,
+}
+
+/// How a cell was lost.
+#[derive(Clone, Copy, Debug)]
+pub struct Loss {
+    /// What this cell saw of it.
+    pub cause: CellLoss,
+    /// The first epoch without it.
+    pub epoch: u16,
+}
+
+/// Boot: where there are other cells, the control hart looks at them from its first step on.
+pub fn init() {
+    if boards::first_view().is_some() {
+        NEXT_LOOK.store(0, Ordering::Relaxed);
+    }
+}
+
+/// When to look next.
+#[inline]
+#[must_use]
+pub fn next_look() -> u64 {
+    NEXT_LOOK.load(Ordering::Relaxed)
+}
+
+/// The control hart has got a software interrupt: another cell may have rung, or the hardware reports a fault.
+pub fn rung() {
+    if next_look() != u64::MAX {
+        NEXT_LOOK.store(0, Ordering::Relaxed);
+    }
+}
+
+/// One look, if it is due.
+pub fn step() {
+    let now = csr::time::read();
+    if now < next_look() {
+        return;
+    }
+    let mut state = STATE.lock();
+    let Some(state) = begun(&mut state) else { return };
+    if !failures::is_whole() {
+        leave("a part of it is lost");
+    }
+    let hz = capabilities().timebase_hz;
+    let before = state.live.view();
+    let looks_hz = match state.live.poll(&mut Boards, now) {
+        Verdict::Same => LOOKS_HZ,
+        Verdict::Agreeing => {
+            state.noticed.get_or_insert(now);
+            AGREEING_HZ
+        }
+        Verdict::Changed(view) => {
+            state.tell(before, view, now);
+            // Whoever waits for something of the lost cell hears of it.
+            let _ = agenda::call();
+            LOOKS_HZ
+        }
+        Verdict::Stop => leave("the others go on without it"),
+    };
+    let times = Times { patience: CALL_S * hz, pause: hz / AGREEING_HZ };
+    let (send_at, is_news) = state.wires.step(state.live.view(), now, times);
+    if is_news {
+        let _ = agenda::call();
+    }
+    NEXT_LOOK.store(send_at.min(now + hz / looks_hz), Ordering::Relaxed);
+}
+
+/// The set of cells that goes on, as this one sees it; `None` before its first look, and where there are no others.
+#[must_use]
+pub fn view() -> Option<View> {
+    STATE.lock().as_ref().map(|state| state.live.view())
+}
+
+/// How a cell was lost; `None` if it was not.
+#[must_use]
+pub fn loss_of(cell: CellId) -> Option<Loss> {
+    let state = STATE.lock();
+    state.as_ref()?.lost.iter().find(|(lost, _)| *lost == cell).map(|(_, loss)| *loss)
+}
+
+/// Whether a cell has begun, and can be talked to.
+#[must_use]
+pub fn has_begun(cell: CellId) -> bool {
+    board::is_ready(&mut Boards, cell) == Ok(true)
+}
+
+/// Takes bytes that another cell has sent: the first cell's from others, theirs from the first.
+pub fn read(from: CellId, buf: &mut [u8]) -> usize {
+    let Some(state) = &mut *STATE.lock() else { return 0 };
+    state.wires.read(from, buf)
+}
+
+/// Sends bytes to another cell; how many were taken.
+pub fn write(to: CellId, bytes: &[u8]) -> usize {
+    let Some(state) = &mut *STATE.lock() else { return bytes.len() };
+    if !bytes.is_empty() {
+        rung();
+    }
+    state.wires.write(to, bytes)
+}
+
+/// The state, made at the first look.
+fn begun(state: &mut Option<State>) -> Option<&mut State> {
+    if state.is_none() {
+        let (me, view) = boards::first_view()?;
+        board::begin(&mut Boards, view);
+        let hz = capabilities().timebase_hz;
+        let patience = Patience { to_begin: BEGIN_S * hz, to_look: SILENCE_S * hz };
+        *state = Some(State {
+            live: LiveSet::new(&mut Boards, me, view, patience),
+            noticed: None,
+            lost: Vec::new(),
+            wires: Wires::new(me, view),
+        });
+    }
+    state.as_mut()
+}
+
+fn leave(why: &str) -> ! {
+    let hart = hart::this_hart().expect("duties are done by a hart that runs its loop");
+    crash::leave(hart, why)
+}
+
+impl State {
+    /// Tells who has been lost between two views.
+    fn tell(&mut self, before: View, view: View, now: u64) {
+        let noticed_ticks = self.noticed.take().unwrap_or(now);
+        for lost in before.members.minus(view.members).iter() {
+            let Some(facts) = cell::facts(lost.index()) else { continue };
+            let cause = match ::cell::has_stopped(&mut Boards, lost) {
+                Err(Unreadable::Dead) => CellLoss::MemoryGone,
+                Err(Unreadable::Cut) => CellLoss::OutOfReach,
+                Ok(true) => CellLoss::Stopped,
+                Ok(false) => CellLoss::Silent,
+            };
+            self.lost.push((lost, Loss { cause, epoch: view.epoch }));
+            log::warn!("cell {} is lost ({cause:?}), epoch {}", facts.name, view.epoch);
+            let kind = EventKind::CellLost { cell: facts.name.clone(), epoch: view.epoch, cause, noticed_ticks };
+            trace::record(None, kind);
+        }
+    }
+}

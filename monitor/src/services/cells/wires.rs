@@ -1,0 +1,96 @@
+//! Byte streams between the first cell, which has the control port, and each other cell. They carry the control protocol.
+
+use crate::machine::boards::Boards;
+use ::cell::{Calls, CellId, PIECE_BYTES, Pipe, Service, Times, View};
+use alloc::{collections::VecDeque, vec::Vec};
+
+/// Bytes that may wait at each end of a wire, in each direction.
+const ROOM: usize = 8 << 10;
+/// Calls that are answered in a step.
+const CALLS: usize = 8;
+
+/// One end of the stream to one other cell.
+#[derive(Debug)]
+struct Wire {
+    other: CellId,
+    pipe: Pipe,
+    incoming: VecDeque<u8>,
+    outgoing: VecDeque<u8>,
+}
+
+/// This cell's wires, and the calls that they are made of.
+#[derive(Debug)]
+pub struct Wires {
+    wires: Vec<Wire>,
+    calls: Calls,
+    service: Service,
+}
+
+impl Wires {
+    /// Wires of `me` among these cells: the first one has one to each, the others have one to the first.
+    pub fn new(me: CellId, view: View) -> Self {
+        let is_needed = |other: &CellId| *other != me && (me == CellId::FIRST || *other == CellId::FIRST);
+        let new = |other| Wire {
+            other,
+            pipe: Pipe::new(other),
+            incoming: VecDeque::with_capacity(ROOM),
+            outgoing: VecDeque::with_capacity(ROOM),
+        };
+        Self {
+            wires: view.members.iter().filter(is_needed).map(new).collect(),
+            calls: Calls::new(me),
+            service: Service::new(me),
+        }
+    }
+
+    /// Takes what has come, sends what waits: when to look again, and whether bytes have come.
+    pub fn step(&mut self, view: View, now: u64, times: Times) -> (u64, bool) {
+        let mut is_news = false;
+        let mut next = u64::MAX;
+        for _ in 0..CALLS {
+            let Some(ticket) = self.service.poll(&mut Boards, view) else { break };
+            let mut answer = Default::default();
+            if let Some(wire) = self.wires.iter_mut().find(|wire| wire.other == ticket.from()) {
+                answer = wire.pipe.receive(ticket.payload(), |bytes| {
+                    let has_room = wire.incoming.len() + bytes.len() <= ROOM;
+                    wire.incoming.extend(bytes.iter().filter(|_| has_room));
+                    is_news |= has_room;
+                    has_room
+                });
+            }
+            self.service.answer(&mut Boards, ticket, &answer);
+        }
+        for Wire { pipe, outgoing, other, .. } in &mut self.wires {
+            if !view.members.contains(*other) {
+                continue;
+            }
+            let fill = |room: &mut [u8; PIECE_BYTES]| {
+                let len = outgoing.len().min(room.len());
+                room.iter_mut().zip(outgoing.drain(..len)).for_each(|(to, byte)| *to = byte);
+                len
+            };
+            next = next.min(pipe.send(&mut Boards, &mut self.calls, view, now, times, fill).unwrap_or(u64::MAX));
+        }
+        (next, is_news)
+    }
+
+    /// Takes what `other` has sent, up to the buffer's size.
+    pub fn read(&mut self, other: CellId, buf: &mut [u8]) -> usize {
+        let Some(wire) = self.wire(other) else { return 0 };
+        let len = wire.incoming.len().min(buf.len());
+        buf.iter_mut().zip(wire.incoming.drain(..len)).for_each(|(to, byte)| *to = byte);
+        len
+    }
+
+    /// Sends bytes to `other`; how many there was room for. A cell without a wire takes all, and they are gone.
+    pub fn write(&mut self, other: CellId, bytes: &[u8]) -> usize {
+        let Some(wire) = self.wire(other) else { return bytes.len() };
+        let len = (ROOM - wire.outgoing.len()).min(bytes.len());
+        wire.outgoing.extend(&bytes[..len]);
+        len
+    }
+
+    fn wire(&mut self, other: CellId) -> Option<&mut Wire> {
+        self.wires.iter_mut().find(|wire| wire.other == other)
+    }
+}
