@@ -69,6 +69,16 @@ pub enum VolumeError {
     /// No number is left for a new layer.
     #[error("the store has given out all its numbers for volumes and snapshots; copy what it holds into a new one")]
     NoNumber,
+    /// So much room cannot be kept for a volume.
+    #[error(
+        "{} KiB are to be kept for the volume, and {} KiB are free beside what is kept for others; give it a lower          `limit_mib`, or remove a volume", wanted * 4, left * 4
+    )]
+    TooLittle {
+        /// Blocks of 4 KiB to be kept.
+        wanted: u64,
+        /// Blocks that are free and not kept for others.
+        left: u64,
+    },
     /// A name that is none.
     #[error("{name:?} is empty or longer than {most} bytes")]
     BadName {

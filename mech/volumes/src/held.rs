@@ -10,6 +10,8 @@ use alloc::collections::BTreeMap;
 pub struct HeldBlocks {
     /// By layer and first block.
     rows: BTreeMap<(u32, u64), Held>,
+    /// How many each layer has, if it has any.
+    by_layer: BTreeMap<u32, u64>,
     blocks: u64,
     growth: u64,
 }
@@ -26,6 +28,7 @@ impl HeldBlocks {
     pub fn add(&mut self, layer: u32, first: u64, count: u64, growth: u64) {
         self.blocks += count;
         self.growth += growth;
+        *self.by_layer.entry(layer).or_default() += count;
         self.rows.insert((layer, first), Held { count, growth });
     }
 
@@ -34,6 +37,7 @@ impl HeldBlocks {
         if let Some(held) = self.rows.remove(&(layer, first)) {
             self.blocks -= held.count;
             self.growth -= held.growth;
+            self.leave(layer, held.count);
         }
     }
 
@@ -45,6 +49,20 @@ impl HeldBlocks {
         }
         let after = self.rows.range((layer, block)..=(layer, u64::MAX)).next();
         after.map_or(u64::MAX, |((_, first), _)| first - block)
+    }
+
+    fn leave(&mut self, layer: u32, count: u64) {
+        if let Some(left) = self.by_layer.get_mut(&layer) {
+            *left -= count;
+            if *left == 0 {
+                self.by_layer.remove(&layer);
+            }
+        }
+    }
+
+    /// How many of a layer they are.
+    pub fn of(&self, layer: u32) -> u64 {
+        self.by_layer.get(&layer).copied().unwrap_or(0)
     }
 
     /// How many they are.
@@ -72,10 +90,13 @@ mod tests {
         let free = |held: &HeldBlocks| [0, 9, 10, 14, 15, 19, 20, 21].map(|block| held.free_from(2, block));
         assert_eq!(free(&held), [10, 1, 0, 0, 5, 1, 0, u64::MAX]);
         assert_eq!((held.blocks(), held.growth()), (58, 114));
+        assert_eq!([1, 2, 3, 4].map(|layer| held.of(layer)), [50, 6, 2, 0]);
         held.remove(2, 10);
         held.remove(2, 11);
         assert_eq!(free(&held), [20, 11, 10, 6, 5, 1, 0, u64::MAX]);
         assert_eq!((held.blocks(), held.growth()), (53, 14));
+        held.remove(3, 0);
+        assert_eq!([1, 2, 3, 4].map(|layer| held.of(layer)), [50, 1, 0, 0]);
         assert_eq!(held.free_from(2, u64::MAX), u64::MAX);
     }
 }

@@ -19,7 +19,8 @@
 //!   epoch and its log's nonce.
 //! - A snapshot shows the volume between two writes.
 //! - A data block is given to another volume only when the log has that it is free, and nobody reads it any more.
-//! - No space, or an error of the disk: the request that needs it fails, nobody else. If the log cannot be written, all writes
+//! - No space, or an error of the disk: the request that needs it fails, nobody else. What is kept for a volume ([`Store::keep`])
+//!   no other one gets. If the log cannot be written, all writes
 //!   and flushes of the store fail from then on, what was durable stays.
 //!
 //! # What it refuses
@@ -59,6 +60,7 @@ mod read;
 mod record;
 mod recover;
 mod settle;
+mod share;
 mod snapshot;
 mod space;
 mod store;
@@ -75,4 +77,5 @@ pub use job::{Owner, Ready};
 pub use layout::MIN_BLOCKS;
 pub use record::{Base, MAX_NAME};
 pub use recover::ReadBlock;
+pub use share::Share;
 pub use store::{Answer, LayerInfo, MAX_LAYERS, Store, StoreMetrics, VolumeId};

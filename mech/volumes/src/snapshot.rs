@@ -23,6 +23,7 @@ impl Store {
         if self.layers.find(snapshot, true).is_some() || self.mounts.values().any(is_waiting) {
             return Err(VolumeError::SnapshotExists { name: snapshot.to_owned() });
         }
+        self.check_snapshot(top)?;
         if self.layers.get(top).is_none_or(|layer| layer.writers == 0) {
             self.freeze_now(top, snapshot, token);
             return Ok(());

@@ -84,6 +84,8 @@ pub struct Store {
 pub(crate) struct Mounted {
     pub holder: String,
     pub top: u32,
+    /// Data blocks that are kept for it, and most that it gets; `None`: whatever is not kept for others.
+    pub share: Option<u64>,
     /// Snapshots that wait until no write is under way.
     pub gates: Vec<(String, u64)>,
 }
@@ -200,7 +202,7 @@ impl Store {
         }
         self.check_existing(top, base, from)?;
         let holder = holder.to_owned();
-        Ok(VolumeId(self.mounts.insert(Mounted { holder, top, gates: Vec::new() })))
+        Ok(VolumeId(self.mounts.insert(Mounted { holder, top, share: None, gates: Vec::new() })))
     }
 
     fn create(&mut self, name: &str, base: &Base, from: Option<&str>) -> Result<u32, VolumeError> {

@@ -94,12 +94,11 @@ impl Store {
         Ok((target, count))
     }
 
-    /// New data blocks for blocks from `first` on, as long as the log can name all that there is and the index has memory: the
-    /// first, how many, and what the index will grow by.
+    /// New data blocks for blocks from `first` on, as long as the volume may have more, the log can name all that
+    /// there is and the index has memory: the first, how many, and what the index will grow by.
     fn take(&mut self, layer: u32, first: u64, wanted: u64) -> Result<(u64, u64, u64), Stop> {
         let growth = self.check_index(layer, first, wanted)?;
-        let named = self.layers.entries() + self.held.blocks();
-        let taken = self.space.take(wanted.min(self.geometry.max_entries().saturating_sub(named)));
+        let taken = self.space.take(wanted.min(self.names_left(layer)).min(self.allowance(layer)));
         let Some((target, blocks)) = taken else {
             self.metrics.full += 1;
             return Err(Stop::End(Status::NoSpace));
@@ -210,7 +209,7 @@ impl Store {
 
     fn set_zero(&mut self, layer: u32, block: u64, mask: Mask) -> Result<(), Stop> {
         let now = self.entry(layer, block);
-        if now.is_none() && self.layers.entries() + self.held.blocks() >= self.geometry.max_entries() {
+        if now.is_none() && self.names_left(layer) == 0 {
             self.metrics.full += 1;
             return Err(Stop::End(Status::NoSpace));
         }

@@ -2,5 +2,6 @@
 
 mod crash;
 mod hostile;
+mod shares;
 mod single;
 mod world;
