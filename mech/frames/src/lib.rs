@@ -15,6 +15,7 @@
 //! - [`DyingList`], [`PendingShootdown`], [`FreeableList`]: frames that left their tables come back to the allocator
 //!   only along this road, behind a [`tlb::ShootdownToken`]. So do references to shared pages.
 //! - [`Pool`]: all that a VM's fault path needs to get pages: allocator, memory, nodes in order of preference.
+//! - [`Promises`], [`Account`]: what VMs are promised of all pages, and who ends when there are too few.
 //! - [`MachineMemory`]: the only way to touch memory itself; the monitor implements it over its direct map, host tests
 //!   with `testing::FakeMemory`.
 //!
@@ -50,6 +51,7 @@ mod memory;
 mod node;
 mod plan;
 mod pool;
+mod promises;
 mod replica;
 mod shared;
 mod spread;
@@ -68,6 +70,7 @@ pub use memmap::MemMap;
 pub use memory::MachineMemory;
 pub use plan::{MemMapPlan, NodeRegion, PlanError, Span};
 pub use pool::Pool;
+pub use promises::{Account, Promises, most_over};
 pub use shared::Sharing;
 pub use spread::RetiredCopies;
 

@@ -64,6 +64,7 @@ pub use merge::{Candidates, Merge, PORTION, Watched, ZeroPages, equal_places, fi
 pub use place::{Migration, PlacedCounts, Replication};
 pub use placed::Wish;
 pub use sample::{Found, Leaves};
+pub use shown::Held;
 
 use addr::{BASE_PAGE, Gfn, GuestPhysAddr, Mfn, NodeId, PageSize, SpuId, VmId};
 use alloc::{boxed::Box, vec::Vec};

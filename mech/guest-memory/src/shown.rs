@@ -5,7 +5,18 @@ use addr::{BASE_PAGE, Gfn, NodeId};
 use alloc::vec::Vec;
 use control::{PageKind, VmMemory};
 use gstage::NodeTable;
-use pmap::PageState;
+use pmap::{PageState, PmapCounts};
+
+/// What a VM's memory takes, in pages.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Held {
+    /// Machine pages of its own.
+    pub private: u64,
+    /// Guest pages that shared machine pages back.
+    pub shared: u64,
+    /// Machine pages of its tables.
+    pub tables: u64,
+}
 
 impl<M: Machine> GuestRam<M> {
     /// What is behind its pages, from the `first` one of its RAM on, as numbers of [`PageKind`]; at most
@@ -29,6 +40,18 @@ impl<M: Machine> GuestRam<M> {
     pub fn pages_by_node(&self) -> [u64; NODES] {
         let inner = self.inner.lock();
         core::array::from_fn(|node| inner.pmap.counts().on(NodeId(node as u8)))
+    }
+
+    /// Machine pages that nobody can take back from it. Copies on other nodes go when memory is short, so they do not count.
+    #[must_use]
+    pub fn held(&self) -> Held {
+        let inner = self.inner.lock();
+        let counts = inner.pmap.counts();
+        let sum =
+            |of: fn(&PmapCounts, NodeId) -> u64| (0..self.roots.len() as u8).map(|node| of(counts, NodeId(node))).sum();
+        let (all, shared): (u64, u64) = (sum(PmapCounts::on), sum(PmapCounts::shared_on));
+        let tables = counts.table_pages() + inner.tables.iter().map(NodeTable::pages).sum::<u64>();
+        Held { private: all - shared, shared, tables }
     }
 
     /// Its pages by node.

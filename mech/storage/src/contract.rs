@@ -31,6 +31,11 @@ pub trait PageStore {
         false
     }
 
+    /// There is no page for a modified block: others give some up. `false` if they have nothing. Bounded, but it may take long.
+    fn relieve(&self) -> bool {
+        false
+    }
+
     /// The node that a page of [`PageStore::alloc`] belongs to: not always the preferred one.
     fn node_of(&self, page: Mfn) -> NodeId;
 

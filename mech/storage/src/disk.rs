@@ -166,9 +166,25 @@ impl SharedDisk {
     /// Pages of blocks that its VM has modified.
     #[must_use]
     pub fn private_pages(&self, mount: MountId) -> u64 {
-        match self.mounts.get(mount.0).map(|mount| &mount.backing) {
-            Some(Backing::Private(overlay)) => overlay.pages(),
-            _ => 0,
+        self.overlay(mount).map_or(0, Overlay::pages)
+    }
+
+    /// Pages that count towards the limit of a copy-on-write disk: those of modified blocks, and the memory that finds them.
+    #[must_use]
+    pub fn charged_pages(&self, mount: MountId) -> u64 {
+        self.overlay(mount).map_or(0, Overlay::charge)
+    }
+
+    /// Whether a copy-on-write disk has reached its limit.
+    #[must_use]
+    pub fn is_at_limit(&self, mount: MountId) -> bool {
+        self.overlay(mount).is_some_and(Overlay::is_full)
+    }
+
+    fn overlay(&self, mount: MountId) -> Option<&Overlay> {
+        match &self.mounts.get(mount.0)?.backing {
+            Backing::Private(overlay) => Some(overlay),
+            Backing::Through | Backing::Nowhere => None,
         }
     }
 
@@ -191,6 +207,12 @@ impl SharedDisk {
             }
         }
         !self.dying.is_empty()
+    }
+
+    /// Private pages of unmounted disks that have not come back yet.
+    #[must_use]
+    pub fn dying_pages(&self) -> u64 {
+        self.dying.iter().map(Overlay::pages).sum()
     }
 
     /// Forgets the pending requests of a virtual disk: its driver was reset. They are not completed, and guest memory
@@ -334,10 +356,9 @@ impl SharedDisk {
             Backing::Private(overlay) => overlay.pages(),
             Backing::Through | Backing::Nowhere => 0,
         };
-        let dying: u64 = self.dying.iter().map(Overlay::pages).sum();
         DiskMetrics {
             cached_pages: self.cache.pages(),
-            private_pages: self.mounts.values().map(private).sum::<u64>() + dying,
+            private_pages: self.mounts.values().map(private).sum::<u64>() + self.dying_pages(),
             staging_pages: self.ops.staging_pages(),
             ..self.metrics
         }

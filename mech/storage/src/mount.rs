@@ -14,7 +14,7 @@ use crate::request::JobId;
 pub enum Mode {
     /// Only this VM, until it is unmounted: modified blocks live in memory. Many VMs may share the disk.
     CopyOnWrite {
-        /// Most pages of modified blocks; `u64::MAX` for as many as there are.
+        /// Most pages of modified blocks, with the memory that finds them; `u64::MAX` for as many as there are.
         limit_pages: u64,
     },
     /// The machine's disk is written. Nobody else has the disk or partition meanwhile.

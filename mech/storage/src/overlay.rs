@@ -42,9 +42,14 @@ pub struct View {
     pub valid: SectorMask,
 }
 
-/// No page, or no more allowed.
+/// Why nothing more can be said of a block.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct NoRoom;
+pub enum NoRoom {
+    /// The overlay may have no more, or hardly any memory is left for what finds pages.
+    Refused,
+    /// There is no page.
+    NoPage,
+}
 
 impl Private {
     const HAS_PAGE: u64 = 1 << 8;
@@ -64,6 +69,11 @@ impl Private {
 impl Overlay {
     pub const fn new(limit: u64) -> Self {
         Self { blocks: BlockIndex::new(), zeroed: BTreeSet::new(), pages: 0, limit }
+    }
+
+    /// Whether nothing can be said of further blocks.
+    pub fn is_full(&self) -> bool {
+        self.charge() >= self.limit
     }
 
     /// Pages that it holds.
@@ -100,7 +110,7 @@ impl Overlay {
             return self.own_page(block, mask, page, pages, node);
         }
         self.check_growth(block, pages)?;
-        let page = pages.alloc(node).ok_or(NoRoom)?;
+        let page = pages.alloc(node).ok_or(NoRoom::NoPage)?;
         let valid = if mask == SectorMask::MAX {
             // All will be written over; nothing may be shown if that fails half-way.
             0
@@ -126,7 +136,7 @@ impl Overlay {
         if !pages.is_mapped(page) {
             return Ok(page);
         }
-        let own = pages.alloc(node).ok_or(NoRoom)?;
+        let own = pages.alloc(node).ok_or(NoRoom::NoPage)?;
         let valid = if mask == SectorMask::MAX {
             0
         } else {
@@ -225,11 +235,11 @@ impl Overlay {
     /// Refuses to say anything of `block` where that would take a page or index memory that the overlay may not have.
     fn check_growth(&self, block: u64, pages: &dyn PageStore) -> Result<(), NoRoom> {
         let is_short = pages.is_short() && self.blocks.growth(block, 1) > 0;
-        if is_short || self.charge() >= self.limit { Err(NoRoom) } else { Ok(()) }
+        if is_short || self.is_full() { Err(NoRoom::Refused) } else { Ok(()) }
     }
 
     /// What counts towards the limit: pages, and the index's own memory (512 bytes a range, some 16 a zeroed one).
-    fn charge(&self) -> u64 {
+    pub fn charge(&self) -> u64 {
         self.pages + (self.blocks.ranges() / 8 + self.zeroed.len() / 256) as u64
     }
 

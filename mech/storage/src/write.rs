@@ -116,22 +116,26 @@ impl SharedDisk {
         Ok(portion.count)
     }
 
-    /// Runs `change` on the job's overlay; when there is no page, again after taking some from the cache.
+    /// Runs `change` on the job's overlay; when there is no page, again after taking some from the cache, and then from others.
     fn with_room<R>(
         &mut self,
         job: &Job,
         ctx: &mut Context<'_>,
         mut change: impl FnMut(&mut Overlay, &mut Context<'_>) -> Result<R, NoRoom>,
     ) -> Result<R, Stop> {
-        for _ in 0..2 {
+        /// Others may take what was given back.
+        const ATTEMPTS: usize = 4;
+        for _ in 0..ATTEMPTS {
             let Some(Backing::Private(overlay)) = self.mounts.get_mut(job.mount.0).map(|mount| &mut mount.backing)
             else {
                 return Err(Stop::End(Status::IoError));
             };
-            if let Ok(result) = change(overlay, ctx) {
-                return Ok(result);
+            match change(overlay, ctx) {
+                Ok(result) => return Ok(result),
+                Err(NoRoom::Refused) => break,
+                Err(NoRoom::NoPage) => {}
             }
-            if self.reclaim(MAX_OP_BLOCKS as u64, ctx.pages) == 0 {
+            if self.reclaim(MAX_OP_BLOCKS as u64, ctx.pages) == 0 && !ctx.pages.relieve() {
                 break;
             }
         }

@@ -72,6 +72,30 @@ fn zeroes_take_no_pages_and_discarding_gives_them_back() {
     world.end(&[a]);
 }
 
+/// A disk at its limit refuses what needs a new block, and nothing else; what is discarded may be written elsewhere.
+#[test]
+fn a_limit_holds_for_its_disk_alone() {
+    let pages = Pages::new(10_000);
+    let mut world = World::new(&pages, SECTORS, vec![], 1_000);
+    let spec = MountSpec { holder: "a", partition: None, mode: Mode::CopyOnWrite { limit_pages: 4 } };
+    let (a, b) = (world.disk.mount(&spec).unwrap(), world.private("b"));
+    world.fill(0, 4_096, 0x55);
+    for block in 0..4 {
+        assert_eq!(world.run(a, Kind::Write, block * 8, 8, 0), Status::Ok);
+    }
+    assert!(world.disk.is_at_limit(a) && !world.disk.is_at_limit(b));
+    assert_eq!(world.run(a, Kind::Write, 4 * 8, 8, 0), Status::NoSpace);
+    assert_eq!(world.run(a, Kind::WriteZeroes, 4 * 8, 8, 0), Status::NoSpace);
+    assert_eq!(world.run(a, Kind::Write, 0, 8, 0), Status::Ok);
+    assert_eq!(world.run(b, Kind::Write, 4 * 8, 8, 0), Status::Ok);
+    assert_eq!(world.run(a, Kind::Discard, 8, 8, 0), Status::Ok);
+    assert_eq!((world.disk.charged_pages(a), world.disk.is_at_limit(a)), (3, false));
+    assert_eq!(world.run(a, Kind::Write, 4 * 8, 8, 0), Status::Ok);
+    assert_eq!(world.run(a, Kind::Read, 8, 8, 4_096), Status::Ok);
+    assert_eq!(world.ram(4_096, 4_096), fresh(8, 8));
+    world.end(&[a, b]);
+}
+
 #[test]
 fn sequential_misses_are_few_and_large() {
     let pages = Pages::new(10_000);
