@@ -2,7 +2,7 @@
 
 use alloc::collections::BTreeSet;
 
-use addr::{MachineAddr, Mfn, NodeId};
+use addr::{BASE_PAGE, MachineAddr, Mfn, NodeId};
 
 use crate::contract::{PageStore, SECTOR, SECTORS_PER_BLOCK};
 use crate::index::{BlockIndex, RANGE_BLOCKS};
@@ -24,7 +24,7 @@ pub struct Overlay {
     /// Ranges of [`RANGE_BLOCKS`] blocks that are zero where `blocks` has nothing.
     zeroed: BTreeSet<u64>,
     pages: u64,
-    /// Most pages, and ranges that are zero counted in pages.
+    /// Most pages, see [`Overlay::charge`].
     limit: u64,
 }
 
@@ -238,9 +238,11 @@ impl Overlay {
         if is_short || self.is_full() { Err(NoRoom::Refused) } else { Ok(()) }
     }
 
-    /// What counts towards the limit: pages, and the index's own memory (512 bytes a range, some 16 a zeroed one).
+    /// What counts towards the limit, in pages: those of blocks, and the memory that finds them.
     pub fn charge(&self) -> u64 {
-        self.pages + (self.blocks.ranges() / 8 + self.zeroed.len() / 256) as u64
+        /// Of a number in a B-tree, about.
+        const ZEROED_BYTES: u64 = 24;
+        self.pages + (self.blocks.heap_bytes() + self.zeroed.len() as u64 * ZEROED_BYTES) / BASE_PAGE
     }
 
     fn set(&mut self, block: u64, view: View) {

@@ -7,6 +7,7 @@ use addr::GuestPhysAddr;
 
 use super::world::*;
 use crate::gpt::Partition;
+use crate::overlay::{Overlay, SectorMask};
 use crate::*;
 
 const SECTORS: u64 = 8_003;
@@ -94,6 +95,21 @@ fn a_limit_holds_for_its_disk_alone() {
     assert_eq!(world.run(a, Kind::Read, 8, 8, 4_096), Status::Ok);
     assert_eq!(world.ram(4_096, 4_096), fresh(8, 8));
     world.end(&[a, b]);
+}
+
+/// Blocks that lie far apart take more memory to find them than blocks in a row: that counts, too.
+#[test]
+fn what_finds_blocks_counts_towards_the_limit() {
+    const APART: u64 = (64 << 20) / 4_096;
+    const LIMIT: u64 = 64;
+    let pages = Pages::new(10_000);
+    let mut overlay = Overlay::new(LIMIT);
+    let refused = (0..1_000).find(|step| overlay.zero(step * APART, SectorMask::MAX, &pages).is_err());
+    // 2.5 KiB for each.
+    assert!(refused.is_some_and(|count| (80..110).contains(&count)), "{refused:?}");
+    assert_eq!((overlay.pages(), overlay.charge(), overlay.is_full()), (0, LIMIT, true));
+    while overlay.dismantle(&pages) {}
+    assert_eq!(overlay.charge(), 0);
 }
 
 #[test]
