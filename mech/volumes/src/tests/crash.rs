@@ -1,5 +1,7 @@
 //! Random lives with crashes at every point, against a model of what each volume must or may show.
 
+mod cuts;
+
 use std::collections::BTreeMap;
 use std::format;
 use std::string::{String, ToString};
@@ -94,6 +96,8 @@ type Cut = (String, Vec<usize>);
 
 struct Model {
     world: World,
+    /// Where the power has gone, and the life has gone on: counted, if it is to go there.
+    cuts: Option<usize>,
     volumes: BTreeMap<String, Volume>,
     /// Contents; not durable ones may be gone after a crash.
     snapshots: BTreeMap<String, (Vec<Vec<u64>>, bool)>,
@@ -106,9 +110,13 @@ struct Model {
 
 impl Model {
     fn new() -> Self {
+        Self::on(World::new())
+    }
+
+    fn on(world: World) -> Self {
         let (volumes, snapshots) = (BTreeMap::new(), BTreeMap::new());
         let (pending, asked) = (BTreeMap::new(), BTreeMap::new());
-        let mut model = Self { world: World::new(), volumes, snapshots, pending, asked, removed: vec![], next: 1 };
+        let mut model = Self { world, cuts: None, volumes, snapshots, pending, asked, removed: vec![], next: 1 };
         for name in ["a", "b"] {
             let contents = (0..BASE_SECTORS).map(|sector| vec![base_value(sector)]).collect();
             model.add(name.to_string(), contents, None);
@@ -135,6 +143,7 @@ impl Model {
                     if self.world.disks.under_way() > 0 {
                         self.world.end_one(wish);
                         self.settle();
+                        self.cut_here();
                     }
                 }
             }
@@ -145,6 +154,7 @@ impl Model {
             Step::Crash { seed } => self.crash(seed),
         }
         self.settle();
+        self.cut_here();
     }
 
     fn tag(&mut self) -> u64 {

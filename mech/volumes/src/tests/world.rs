@@ -165,6 +165,27 @@ impl Disks {
         (this.op, Status::Ok)
     }
 
+    /// Sectors that may or may not be there when the power goes now: not flushed, or of writes under way.
+    pub fn at_risk(&self) -> usize {
+        let writes = self.started.iter().filter(|started| !matches!(started.kind, Kind::Read | Kind::Flush));
+        self.volatile.len() + writes.map(|started| started.sectors as usize).sum::<usize>()
+    }
+
+    /// The same disks, to be left by a crash while these go on.
+    pub fn twin(&self) -> Self {
+        Self {
+            ram: Rc::default(),
+            durable: self.durable.clone(),
+            volatile: self.volatile.clone(),
+            seen: BTreeMap::new(),
+            started: self.started.clone(),
+            bad: Vec::new(),
+            is_instant: false,
+            flushing: BTreeMap::new(),
+            base_reads: 0,
+        }
+    }
+
     /// What is left when the power goes: of what was not flushed, and of what is under way, a part that `keeps` chooses.
     pub fn crash(mut self, keeps: &mut dyn FnMut() -> bool) -> Vec<u8> {
         let started = core::mem::take(&mut self.started);
