@@ -84,6 +84,8 @@ impl VmSpec {
             let problem = SpecProblem::VirtioSlots { needed: as_u64(needed), max: as_u64(VIRTIO_SLOTS) };
             to(SpecError::new("disks", problem))?;
         }
+        let most = if has_memory { self.most_mib() } else { u64::MAX };
+        tell(to, in_range("promised_mib", self.promised_mib.unwrap_or(0).into(), 0, most))?;
         for (index, disk) in self.disks.iter().enumerate() {
             tell_inside(to, &format!("disks[{index}]"), |to| disk.each_problem(to))?;
         }
@@ -206,7 +208,16 @@ impl DiskSpec {
             tell(to, disk_name("source", &self.source))?;
         }
         tell(to, partition("partition", self.partition.as_deref()))?;
+        tell(to, self.validate_limit())?;
         tell(to, self.validate_overlay())
+    }
+
+    fn validate_limit(&self) -> Result<(), SpecError> {
+        let Some(limit) = self.limit_mib else { return Ok(()) };
+        if self.mode != DiskMode::CopyOnWrite {
+            return Err(SpecError::new("limit_mib", SpecProblem::LimitNeedsCopyOnWrite));
+        }
+        in_range("limit_mib", limit.into(), 1, MAX_MEMORY_MIB.into())
     }
 
     fn validate_overlay(&self) -> Result<(), SpecError> {

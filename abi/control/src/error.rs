@@ -189,6 +189,16 @@ pub enum ControlError {
         /// The cell.
         cell: Name,
     },
+    /// The machine has promised too much of its memory to others.
+    #[error("{wanted_mib} MiB are to be kept for it, and {left_mib} of {capacity_mib} MiB are promised to nobody")]
+    Promised {
+        /// MiB that it wants kept.
+        wanted_mib: u64,
+        /// MiB that are promised to nobody.
+        left_mib: u64,
+        /// MiB that VMs can have at all.
+        capacity_mib: u64,
+    },
 }
 
 impl From<SpecError> for ControlError {

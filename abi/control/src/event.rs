@@ -160,6 +160,8 @@ pub enum EventKind {
         disk: Name,
         /// The store that is full; the machine's memory if `None`.
         store: Option<Text>,
+        /// The disk's limit in MiB, if it has reached that; `None`: there is no room although the disk may have it.
+        limit_mib: Option<u32>,
     },
     /// The log of a store of modified blocks could not be written: it takes no more writes until the machine starts again.
     StoreFailed {

@@ -87,7 +87,7 @@ pub use stats::{
     PlacementStats, SampleStats, VcpuState, VcpuStats, VmStats,
 };
 pub use stretch::{STRETCH_CLASSES, STRETCH_LIMITS_US, StretchPlace, Stretches};
-pub use vm::{StopReason, VmMemory, VmState, VmSummary};
+pub use vm::{DiskUse, StopReason, VmMemory, VmState, VmSummary};
 pub use volume::{StoreInfo, VolumeInfo};
 
 /// Text that is a constant in the monitor and an owned string at the client.

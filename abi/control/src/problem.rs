@@ -195,6 +195,9 @@ pub enum SpecProblem {
         /// The entry.
         entry: u64,
     },
+    /// A limit of modified blocks for a disk that has none.
+    #[error("a limit of modified blocks is for a disk with mode copy-on-write")]
+    LimitNeedsCopyOnWrite,
 }
 
 impl SpecError {

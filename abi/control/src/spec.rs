@@ -54,6 +54,9 @@ pub struct VmSpec {
     pub nodes: u16,
     /// Guest memory in MiB, a multiple of 2. Machine memory is taken only as the guest touches it.
     pub memory_mib: u32,
+    /// MiB that are kept for it, of all that it may take: its memory, and modified blocks of disks in memory. It has more only as
+    /// long as nobody misses it, and ends when somebody does. `None`: everything is kept.
+    pub promised_mib: Option<u32>,
     /// What runs first.
     pub boot: Boot,
     /// Its disks, in the order of their virtio slots (`vda`, `vdb`, ...).
@@ -94,6 +97,7 @@ impl VmSpec {
             name,
             vcpus,
             memory_mib,
+            promised_mib: None,
             boot,
             disks: Vec::new(),
             nets: Vec::new(),
@@ -116,6 +120,27 @@ impl VmSpec {
     #[must_use]
     pub fn memory_bytes(&self) -> u64 {
         u64::from(self.memory_mib) << 20
+    }
+
+    /// Most MiB of memory for modified blocks of `disk`, if they are kept in memory: what the disk says, or half as much as the VM has
+    /// memory. That is room for what a system writes beside its files (logs, package lists), and no VM takes more than half as much again
+    /// as its description's first number says.
+    #[must_use]
+    pub fn limit_mib(&self, disk: &DiskSpec) -> Option<u32> {
+        disk.is_in_memory().then(|| disk.limit_mib.unwrap_or(self.memory_mib / 2))
+    }
+
+    /// MiB that it may take: its memory, and modified blocks of disks in memory.
+    #[must_use]
+    pub fn most_mib(&self) -> u64 {
+        let limits = self.disks.iter().filter_map(|disk| self.limit_mib(disk));
+        limits.fold(u64::from(self.memory_mib), |sum, limit| sum.saturating_add(limit.into()))
+    }
+
+    /// MiB that are kept for it.
+    #[must_use]
+    pub fn kept_mib(&self) -> u64 {
+        self.promised_mib.map_or_else(|| self.most_mib(), u64::from)
     }
 
     /// virtio-mmio slots that it needs.
@@ -215,9 +240,18 @@ pub struct DiskSpec {
     pub mode: DiskMode,
     /// Where a copy-on-write disk keeps its modified blocks, so that they outlast VM and machine; in memory if `None`.
     pub overlay: Option<OverlaySpec>,
+    /// Most MiB of modified blocks that a copy-on-write disk may have. Without an overlay `None` stands for
+    /// [`VmSpec::limit_mib`]; with one, the disk's size is the limit then, and nothing is kept for the disk.
+    pub limit_mib: Option<u32>,
 }
 
 impl DiskSpec {
+    /// Whether what the guest writes stays in the machine's memory.
+    #[must_use]
+    pub fn is_in_memory(&self) -> bool {
+        self.mode == DiskMode::CopyOnWrite && self.overlay.is_none()
+    }
+
     /// The name of its volume in the overlay's store, if `vm` has it.
     #[must_use]
     pub fn volume_name(&self, vm: &Name) -> String {

@@ -22,6 +22,8 @@ pub struct VmSummary {
     pub vcpus: u16,
     /// Guest memory in MiB.
     pub memory_mib: u32,
+    /// MiB that are kept for it, of that memory and of modified blocks of disks in memory.
+    pub promised_mib: u64,
     /// Machine memory behind it, per node that has any.
     pub resident: Vec<VmMemory>,
     /// Ticks since its last start; 0 if it does not run.
@@ -30,6 +32,21 @@ pub struct VmSummary {
     pub resets: u32,
     /// The cell that it is in.
     pub cell: u8,
+    /// Its copy-on-write disks.
+    pub disks: Vec<DiskUse>,
+}
+
+/// How much of what it may modify a VM has modified of a disk.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct DiskUse {
+    /// The disk's name in the VM.
+    pub name: Name,
+    /// Whether modified blocks are in a store, and last.
+    pub lasts: bool,
+    /// Bytes of modified blocks, and in memory of what finds them; 0 while the VM is stopped.
+    pub used_bytes: u64,
+    /// Most that there may be. `None`: as many as the disk has blocks.
+    pub limit_bytes: Option<u64>,
 }
 
 /// The life of a VM.

@@ -16,7 +16,7 @@ fn vm(text: &str) -> VmSpec {
 }
 
 fn disk(disk_name: &str, source: &str, mode: DiskMode) -> DiskSpec {
-    DiskSpec { name: name(disk_name), source: name(source), partition: None, mode, overlay: None }
+    DiskSpec { name: name(disk_name), source: name(source), partition: None, mode, overlay: None, limit_mib: None }
 }
 
 fn net(subnet: &str) -> NetSpec {

@@ -5,6 +5,8 @@
 //! - `rN`, `wN`, `f`: reads or writes block N (4 KiB), makes all durable. `status` as the device gave it; for a read the first
 //!   word, and whether all words are the same.
 //! - `sN`, `eN`: writes N blocks that lie 64 MiB apart, or makes them zero, until one is refused; how many it did.
+//! - `aN`: writes N blocks, from the first on, until one is refused; how many it did.
+//! - `mN`: uses N MiB of memory that it has not touched before; a sum over what it finds there afterwards.
 //! - `k`: waits for a key.
 //! - `xN`: reads block N and scribbles over descriptors and header while the read is under way.
 //! - `bN`: reads block N and gives the page that it goes to back through the balloon meanwhile.
@@ -48,6 +50,8 @@ pub fn run(script: &str) {
             Some(b'w') => disk.write(op, block),
             Some(b's') => disk.scatter(op, Command::Write, block),
             Some(b'e') => disk.scatter(op, Command::Zero, block),
+            Some(b'a') => disk.fill_up(op, block),
+            Some(b'm') => use_memory(op, block),
             Some(b'f') => println!("DISK f status={}", disk.request(Command::Flush, 0)),
             Some(b'k') => {
                 println!("DISK k");
@@ -69,6 +73,14 @@ fn wait_for_key() {
         core::hint::spin_loop();
     }
     cpu::load8(UART);
+}
+
+/// A word of each page.
+fn use_memory(op: &str, mib: u64) {
+    let pages = || (layout::FREE..layout::FREE + (mib << 20)).step_by(4096);
+    pages().for_each(|at| cpu::store(at, at));
+    let sum = pages().fold(0_u64, |sum, at| sum.rotate_left(5) ^ cpu::load(at));
+    println!("DISK {op} sum={sum:#x}");
 }
 
 fn fill(at: u64, value: u64) {
@@ -142,6 +154,12 @@ impl Disk {
     fn write(&mut self, op: &str, block: u64) {
         fill(DATA, 0x7700_0000_0000 | block);
         println!("DISK {op} status={}", self.request(Command::Write, block));
+    }
+
+    fn fill_up(&mut self, op: &str, count: u64) {
+        fill(DATA, 0x7700_0000_0000);
+        let refused = (0..count).find(|block| self.request(Command::Write, *block) != 0);
+        println!("DISK {op} done={}", refused.unwrap_or(count));
     }
 
     /// Each block needs much of what finds it.

@@ -115,6 +115,11 @@ fn hint(error: &ClientError) -> String {
         }
         ControlError::PortBusy { .. } => "another `mirrorball exec` or `stop` uses it; try again".to_owned(),
         ControlError::OutOfMemory { .. } => "kill a VM, or give the machine's nodes more `memory_mib`".to_owned(),
+        ControlError::Promised { .. } => {
+            "stop a VM, give the machine's nodes more `memory_mib`, lower the disks' `limit_mib`, or \
+             say with `promised_mib` that it runs with less kept for it, and ends if others need the rest"
+                .to_owned()
+        }
         ControlError::VersionMismatch { .. } => "use the `mirrorball` that started the machine".to_owned(),
         ControlError::Busy { .. } => "try again".to_owned(),
         _ => return String::new(),

@@ -327,11 +327,14 @@ fn memory_of(cell: usize, plan: &Hardware, boot: &BootConfig, places: &Places, r
         if wanted > total {
             places.error(report, &path, format!("{wanted} MiB are more than {whose} has ({total} MiB)"), None);
         }
-        promised += if vm.autostart { wanted } else { 0 };
-        if promised > total && promised - wanted <= total && wanted <= total {
-            let message = format!("the VMs up to {:?} may use {promised} MiB, {whose} has {total}", vm.name.as_str());
-            let help = Some("possible, as memory is given on demand; a VM stops when there is none left".into());
-            places.warning(report, &path, message, help);
+        let kept = vm.kept_mib();
+        promised += if vm.autostart { kept } else { 0 };
+        if vm.autostart && promised > total && promised - kept <= total && wanted <= total {
+            let name = vm.name.as_str();
+            let message = format!("the VMs up to {name:?} are promised {promised} MiB, {whose} has {total}");
+            let help = "a VM is promised its memory_mib and limit_mib of its disks; with promised_mib it runs with less \
+                        kept for it, and ends if others need the rest";
+            places.error(report, &path, message, Some(help.into()));
         }
     }
 }

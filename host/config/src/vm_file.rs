@@ -190,7 +190,7 @@ impl VmReader<'_, '_> {
         for (field, key) in [("ports", "ports"), ("disks", "disk"), ("nets", "net"), ("memory_mib", "memory_mib")] {
             self.places.note(field, self.section, Some(key));
         }
-        for key in ["vcpus", "weight", "nodes", "cell"] {
+        for key in ["vcpus", "weight", "nodes", "cell", "promised_mib"] {
             self.places.note(key, self.section, Some(key));
         }
         self.places.note("boot", self.section, Some("kernel"));
@@ -315,7 +315,7 @@ impl VmReader<'_, '_> {
             for (field, key) in [("", None), (".name", Some("name")), (".source", Some("source"))] {
                 self.places.note(&format!("disks[{}]{field}", disks.len()), &section, key);
             }
-            for key in ["partition", "overlay", "overlay_partition"] {
+            for key in ["partition", "overlay", "overlay_partition", "limit_mib"] {
                 self.places.note(&format!("disks[{}].{key}", disks.len()), &section, Some(key));
             }
             disks.extend(read_disk(&section, words, disks.len()));
@@ -345,6 +345,7 @@ impl VmReader<'_, '_> {
             }
         }
         let section = self.section;
+        spec.promised_mib = section.any_number("promised_mib").map(|at| at.value);
         set(&mut spec.rng, section.boolean("rng"));
         set(&mut spec.balloon, section.boolean("balloon"));
         set(&mut spec.autostart, section.boolean("autostart"));
@@ -412,8 +413,9 @@ fn read_disk(section: &Section<'_>, words: &Words, index: usize) -> Option<DiskS
     ];
     let mode = section.choice("mode", &modes).map_or(DiskMode::CopyOnWrite, |at| at.value);
     let overlay = read_overlay(section, words);
+    let limit_mib = section.any_number("limit_mib").map(|at| at.value);
     let source = source?;
-    Some(DiskSpec { name: name.unwrap_or_else(|| source.clone()), source, partition, mode, overlay })
+    Some(DiskSpec { name: name.unwrap_or_else(|| source.clone()), source, partition, mode, overlay, limit_mib })
 }
 
 fn read_overlay(section: &Section<'_>, words: &Words) -> Option<OverlaySpec> {

@@ -387,14 +387,23 @@ fn elf_files_and_flat_binaries_say_where_they_go() {
 }
 
 #[test]
-fn more_memory_than_there_is_may_be_promised() {
+fn no_more_memory_than_there_is_can_be_promised() {
     let place = Place::new();
     place.kernel("Image");
-    let plan = place
-        .load(&format!("{NODE}[[vm]]\nname = \"a-{{n}}\"\ncount = 3\nmemory_mib = 512\nkernel = \"Image\"\n"))
-        .expect("it is possible");
-    assert_eq!(plan.warnings.len(), 1);
-    assert_eq!(plan.warnings[0].message, "the VMs up to \"a-3\" may use 1536 MiB, the machine has 1024");
+    let vms = |keys: &str| {
+        let disk = "[[disk]]\nname = \"d\"\nsize_mib = 8\n";
+        let vm = "[[vm]]\nname = \"a-{n}\"\ncount = 3\nmemory_mib = 256\nkernel = \"Image\"\n";
+        place.load(&format!("{NODE}{disk}{vm}{keys}"))
+    };
+    assert_eq!(vms("").expect("it fits").boot.vms[0].kept_mib(), 256);
+    let error = vms("disk = [{ source = \"d\" }]\n").expect_err("disks have half as much again").to_string();
+    assert!(error.contains("the VMs up to \"a-3\" are promised 1152 MiB, the machine has 1024"), "{error}");
+    vms("disk = [{ source = \"d\", limit_mib = 64 }]\n").expect("it fits");
+    vms("disk = [{ source = \"d\" }]\npromised_mib = 0\n").expect("nothing is promised");
+    let error = vms("promised_mib = 257\n").expect_err("it may not take so much").to_string();
+    assert!(error.contains("promised_mib: 257 is not in 0 to 256"), "{error}");
+    let error = vms("disk = [{ source = \"d\", mode = \"read-only\", limit_mib = 1 }]\n").expect_err("it has none");
+    assert!(error.to_string().contains("limit_mib: a limit of modified blocks is for a disk"), "{error}");
 }
 
 #[test]

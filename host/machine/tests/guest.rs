@@ -182,10 +182,12 @@ fn summary(state: VmState) -> VmSummary {
         reason: (state == VmState::Stopped).then_some(StopReason::PowerOff),
         vcpus: 1,
         memory_mib: 64,
+        promised_mib: 64,
         resident: Vec::new(),
         uptime_ticks: 0,
         resets: 0,
         cell: 0,
+        disks: Vec::new(),
     }
 }
 

@@ -63,7 +63,7 @@ pub fn debian_by_firmware(vm: &str, vcpus: u16) -> VmSpec {
 #[track_caller]
 #[must_use]
 pub fn disk(disk: &str, source: &str, mode: DiskMode) -> DiskSpec {
-    DiskSpec { name: ok(name(disk)), source: ok(name(source)), partition: None, mode, overlay: None }
+    DiskSpec { name: ok(name(disk)), source: ok(name(source)), partition: None, mode, overlay: None, limit_mib: None }
 }
 
 /// An interface on a subnet.

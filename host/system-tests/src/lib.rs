@@ -17,6 +17,7 @@
 //! | `disk_trouble` | blocks that cannot be read or written, disks that shrink, drivers that abuse requests under way, no memory |
 //! | `cache` | more reads than the disk cache holds |
 //! | `volumes` | disks with overlays: killed machines, snapshots, clones, full stores |
+//! | `promises` | memory that is promised, and who ends when others claim theirs |
 //! | `disk_times` | disks in the machine model's time, under Linux on the bare machine |
 //! | `machines` | the largest machine, uneven ones, holes in memory |
 //! | `counters` | miss counters as a device, and nonsense in their place |

@@ -306,7 +306,7 @@ fn a_vm_that_takes_all_memory_ends_alone() {
     let neighbour = with_disk("neighbour", DiskMode::CopyOnWrite, "r1,w1,k,r1,r2,w3,r3,r500,f");
     ok(machine.start(&neighbour));
     ok(machine.wait_text(&neighbour.name, "DISK k"));
-    let hog = VmSpec { memory_mib: 640, ..probe("hog", 1, "figure=touch n=600") };
+    let hog = VmSpec { memory_mib: 640, promised_mib: Some(0), ..probe("hog", 1, "figure=touch n=600") };
     let ended = ok(machine.run(&hog));
     assert!(!ended.console.contains("TOUCHED"), "{}", ended.console);
     assert!(matches!(ended.summary.reason, Some(StopReason::OutOfMemory { .. })), "{:?}", ended.summary.reason);
@@ -327,11 +327,18 @@ fn the_monitor_outlives_memory() {
     // As if it were full: the file has no blocks.
     ok(ok(std::fs::File::create(&image)).set_len(1 << 40));
     let machine = boot("outlived", &image, &[], &[]);
-    let scatter = with_disk("scatter", DiskMode::CopyOnWrite, "r1,k,e16000,w1,r1,k");
+    // Nobody is promised anything, and the disk's limit is no reason.
+    let disks = vec![DiskSpec { limit_mib: Some(1024), ..disk("data", DISK, DiskMode::CopyOnWrite) }];
+    let scatter = VmSpec { promised_mib: Some(0), disks, ..probe("scatter", 1, "disk=r1,k,e16000,w1,r1,k") };
     ok(machine.start(&scatter));
     ok(machine.wait_text(&scatter.name, "DISK k"));
     let touched = (ok(machine.free_bytes()) >> 20) - 8;
-    let hog = VmSpec { memory_mib: 1024, pages: Pages::Base, ..probe("hog", 1, &format!("figure=touch n={touched}")) };
+    let hog = VmSpec {
+        memory_mib: 1024,
+        promised_mib: Some(0),
+        pages: Pages::Base,
+        ..probe("hog", 1, &format!("figure=touch n={touched}"))
+    };
     ok(machine.start(&hog));
     ok(machine.wait_text(&hog.name, "TOUCHED"));
     let (_, keys) = ok(machine.client().console(&scatter.name, 0));
@@ -343,7 +350,7 @@ fn the_monitor_outlives_memory() {
         ok(machine.events()).into_iter().any(|event| matches!(event.kind, EventKind::DiskFull { store: None, .. }));
     assert!(told, "no event says that the disk is full");
     // Nothing more can be built meanwhile; with the hog's memory all goes on.
-    let more = probe("more", 1, "probe=memory");
+    let more = VmSpec { promised_mib: Some(0), ..probe("more", 1, "probe=memory") };
     let refusal = machine.start(&more).expect_err("there is no memory").to_string();
     assert!(refusal.contains("memory"), "{refusal}");
     ok(machine.client().kill_vm(&hog.name));

@@ -38,6 +38,7 @@ fn on_partition(vm: &str, partition: &str, mode: DiskMode) -> VmSpec {
         partition: Some(partition.into()),
         mode,
         overlay: None,
+        limit_mib: None,
     };
     VmSpec { disks: vec![disk], ..probe(vm, 1, "probe=vector-disk") }
 }

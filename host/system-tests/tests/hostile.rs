@@ -48,6 +48,7 @@ fn attacker(name: &str, vcpus: u16) -> VmSpec {
         partition: None,
         mode: DiskMode::CopyOnWrite,
         overlay: None,
+        limit_mib: None,
     };
     let net = NetSpec { subnet: ok("lan".parse()), mac: None, mtu: 1500 };
     let ports = vec![ok("one".parse()), ok("two".parse())];

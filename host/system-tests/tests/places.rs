@@ -25,7 +25,7 @@ fn boot() -> Running {
 
 fn spec(name: &str, placement: Placement, turns: u64) -> VmSpec {
     // The budget is a part of its memory.
-    VmSpec { placement, memory_mib: 256, ..probe(name, 2, &format!("figure=places n={turns}")) }
+    VmSpec { placement, memory_mib: 256, promised_mib: Some(0), ..probe(name, 2, &format!("figure=places n={turns}")) }
 }
 
 /// A figure that the guest has printed.
@@ -276,9 +276,10 @@ fn of_shared(name: &str, turns: u64) -> VmSpec {
         partition: None,
         mode: DiskMode::CopyOnWrite,
         overlay: None,
+        limit_mib: None,
     };
     let spec = probe(name, 1, &format!("figure=places_of_shared n={turns}"));
-    VmSpec { disks: vec![disk], memory_mib: 256, ..spec }
+    VmSpec { disks: vec![disk], memory_mib: 256, promised_mib: Some(0), ..spec }
 }
 
 /// Pages of the disk cache that VMs of two nodes have get copies, for all VMs of the other node, which keep nobody's page.
@@ -343,7 +344,7 @@ fn copies_go_when_memory_is_short() {
     resume(readers);
 
     // It wants more than there is, and has all copies before it ends: 4 MiB of the readers', and as much of shared pages.
-    let hog = VmSpec { memory_mib: 1024, ..probe("hog", 1, "figure=touch n=1000") };
+    let hog = VmSpec { memory_mib: 1024, promised_mib: Some(0), ..probe("hog", 1, "figure=touch n=1000") };
     let ended = ok(machine.run(&hog));
     assert!(matches!(ended.summary.reason, Some(StopReason::OutOfMemory { .. })), "{:?}", ended.summary.reason);
     let given_up = |event: control::Event| match event.kind {

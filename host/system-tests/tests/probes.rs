@@ -39,7 +39,8 @@ fn no_check_is_left_out_where_everything_is_there() {
 /// The VM with a view of the disk `scratch`.
 fn with_disk(spec: VmSpec) -> VmSpec {
     let (data, source) = (ok(lab::rig::name("data")), ok(lab::rig::name("scratch")));
-    let disk = DiskSpec { name: data, source, partition: None, mode: DiskMode::CopyOnWrite, overlay: None };
+    let disk =
+        DiskSpec { name: data, source, partition: None, mode: DiskMode::CopyOnWrite, overlay: None, limit_mib: None };
     VmSpec { disks: vec![disk], ..spec }
 }
 

@@ -134,7 +134,9 @@ fn a_full_store_is_its_users_trouble() {
     let failed = greedy.run("dd if=/dev/urandom of=/dev/vdb bs=1M count=100 oflag=direct 2>&1 || echo failed");
     assert!(failed.contains("Input/output error") && failed.ends_with("failed"), "{failed}");
     let told = ok(machine.events()).into_iter().filter_map(|event| match event.kind {
-        EventKind::DiskFull { disk, store } => Some((disk.to_string(), store.unwrap_or_default().into_owned())),
+        EventKind::DiskFull { disk, store, limit_mib: None } => {
+            Some((disk.to_string(), store.unwrap_or_default().into_owned()))
+        }
         _ => None,
     });
     assert_eq!(told.collect::<Vec<_>>(), [("data".to_owned(), STORE.to_owned())]);

@@ -7,14 +7,16 @@ use crate::{
         cells, modules,
         registry::{self, Record, Totals},
     },
+    vm::platform::Slot,
 };
 use addr::{BASE_PAGE, NodeId, VcpuIndex, VmId};
 use alloc::string::String;
 use alloc::vec::Vec;
 use control::{
-    CellInfo, CellLoad, CellState, ControlError, DeviceInfo, DeviceKind, EventBatch, ExitCounts, ExitTrace,
-    FirmwareInfo, Followed, HartInfo, HartStats, InterruptArchitecture, MachineInfo, MachineStats, MonitorInfo,
-    MonitorMemory, MonitorMemoryKind, Name, NodeInfo, NodeStats, Reply, VmMemory, VmState, VmStats, VmSummary,
+    CellInfo, CellLoad, CellState, ControlError, DeviceInfo, DeviceKind, DiskMode, DiskSpec, DiskUse, EventBatch,
+    ExitCounts, ExitTrace, FirmwareInfo, Followed, HartInfo, HartStats, InterruptArchitecture, MachineInfo,
+    MachineStats, MonitorInfo, MonitorMemory, MonitorMemoryKind, Name, NodeInfo, NodeStats, Reply, VmMemory, VmState,
+    VmStats, VmSummary,
 };
 use core::sync::atomic::Ordering;
 use frames::PageState;
@@ -117,10 +119,12 @@ fn summary(record: &Record, now: u64) -> VmSummary {
         reason: record.reason.clone(),
         vcpus: record.spec.vcpus,
         memory_mib: record.spec.memory_mib,
+        promised_mib: record.spec.kept_mib(),
         resident: record.life.as_ref().map(|life| told(life.resident())).unwrap_or_default(),
         uptime_ticks: record.uptime(now),
         resets: record.resets,
         cell: cell::index() as u8,
+        disks: disks_of(record),
     }
 }
 
@@ -175,6 +179,21 @@ fn cell_without(index: usize) -> CellInfo {
 pub(super) fn all_cells(answered: Vec<CellInfo>) -> Vec<CellInfo> {
     let answer = |index: usize| answered.iter().find(|cell| usize::from(cell.index) == index).cloned();
     (0..cell::count()).map(|index| answer(index).unwrap_or_else(|| cell_without(index))).collect()
+}
+
+fn disks_of(record: &Record) -> Vec<DiskUse> {
+    const MIB: u64 = 1 << 20;
+    let spec = &record.spec;
+    // Disks have the first slots, in their order.
+    let used = |slot| record.life.as_ref().and_then(|life| life.platform().slot(slot)).map_or(0, Slot::disk_used_bytes);
+    let disks = spec.disks.iter().enumerate().filter(|(_, disk)| disk.mode == DiskMode::CopyOnWrite);
+    let of = |(slot, disk): (usize, &DiskSpec)| DiskUse {
+        name: disk.name.clone(),
+        lasts: disk.overlay.is_some(),
+        used_bytes: used(slot),
+        limit_bytes: spec.limit_mib(disk).or(disk.limit_mib).map(|limit| u64::from(limit) * MIB),
+    };
+    disks.map(of).collect()
 }
 
 pub(super) fn machine_stats() -> Reply {

@@ -15,7 +15,7 @@ use super::DeviceOwner;
 use crate::machine::{self, HOME_NODE, devices, direct, memory::frames, relief::Locked};
 use addr::{BASE_PAGE, VmId};
 use alloc::{string::ToString, sync::Weak, vec::Vec};
-use control::{ControlError, DiskMode, DiskSpec, EventKind, Name};
+use control::{ControlError, DiskMode, DiskSpec, EventKind, Name, VmSpec};
 use core::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use device::GuestMemory;
 use machine_io::SECTOR_BYTES;
@@ -120,6 +120,8 @@ pub struct View {
     /// The disk's name in the VM.
     name: Name,
     vm: VmId,
+    /// Most MiB of modified blocks, as far as the description says so.
+    limit_mib: Option<u32>,
     /// It was told that there was no room for a block.
     is_full: AtomicBool,
 }
@@ -145,33 +147,34 @@ impl Due {
     }
 }
 
-/// Gives the VM in `slot` its view of the disk that `spec` names.
+/// Gives the VM `id` with this description its view of the disk that `spec` names, for `slot`.
 ///
 /// # Errors
-/// The disk or partition does not exist, or somebody else is in the way.
+/// The disk or partition does not exist, somebody else is in the way, or a store has not the room that it is to have.
 pub fn mount(
     spec: &DiskSpec,
-    holder: (&Name, VmId),
+    (of, id): (&VmSpec, VmId),
     vm: &Weak<dyn DeviceOwner>,
     slot: usize,
 ) -> Result<View, ControlError> {
-    let (name, id) = holder;
+    let limit_mib = of.limit_mib(spec).or(spec.limit_mib);
     let backing = match &spec.overlay {
-        Some(overlay) => Backing::Volume(stores::mount(spec, overlay, name, vm, slot)?),
-        None => mount_plain(spec, name, vm, slot)?,
+        Some(overlay) => Backing::Volume(stores::mount(spec, overlay, &of.name, vm, slot)?),
+        None => mount_plain(spec, limit_mib, &of.name, vm, slot)?,
     };
-    Ok(View { backing, name: spec.name.clone(), vm: id, is_full: AtomicBool::new(false) })
+    Ok(View { backing, name: spec.name.clone(), vm: id, limit_mib, is_full: AtomicBool::new(false) })
 }
 
 fn mount_plain(
     spec: &DiskSpec,
+    limit_mib: Option<u32>,
     holder: &Name,
     vm: &Weak<dyn DeviceOwner>,
     slot: usize,
 ) -> Result<Backing, ControlError> {
     let (index, unit) = find(&spec.source)?;
     let mode = match spec.mode {
-        DiskMode::CopyOnWrite => Mode::CopyOnWrite { limit_pages: u64::MAX },
+        DiskMode::CopyOnWrite => Mode::CopyOnWrite { limit_pages: limit_mib.map_or(u64::MAX, pages_of) },
         DiskMode::Persistent => Mode::Persistent,
         DiskMode::ReadOnly => Mode::ReadOnly,
     };
@@ -185,6 +188,11 @@ fn mount_plain(
     }
     unit.mounted.lock().push(Mounted { mount, vm: vm.clone(), slot });
     Ok(Backing::Plain { unit: index, mount })
+}
+
+/// Pages, or blocks, of so many MiB.
+fn pages_of(mib: u32) -> u64 {
+    u64::from(mib) * ((1 << 20) / BASE_PAGE)
 }
 
 fn find(name: &Name) -> Result<(usize, &'static Unit), ControlError> {
@@ -232,6 +240,26 @@ impl View {
         }
     }
 
+    /// Bytes that count towards the limit of modified blocks.
+    #[must_use]
+    pub fn used_bytes(&self) -> u64 {
+        let pages = match &self.backing {
+            Backing::Plain { unit, mount } => units()[*unit].shared.lock().charged_pages(*mount),
+            Backing::Volume(volume) => volume.share().used,
+        };
+        pages * BASE_PAGE
+    }
+
+    fn is_at_limit(&self) -> bool {
+        match &self.backing {
+            Backing::Plain { unit, mount } => units()[*unit].shared.lock().is_at_limit(*mount),
+            Backing::Volume(volume) => {
+                let share = volume.share();
+                share.kept.is_some_and(|kept| share.used >= kept)
+            }
+        }
+    }
+
     /// Starts a request. Also says whether there is work for [`View::due`].
     pub fn submit(&self, tag: BlockTag, request: Request<'_>, memory: &dyn GuestMemory) -> (Outcome, bool) {
         let (outcome, is_due) = match &self.backing {
@@ -251,7 +279,8 @@ impl View {
                 Backing::Plain { .. } => None,
                 Backing::Volume(volume) => Some(volume.store_name().into()),
             };
-            crate::trace::record(Some(self.vm), EventKind::DiskFull { disk: self.name.clone(), store });
+            let limit_mib = self.limit_mib.filter(|_| self.is_at_limit());
+            crate::trace::record(Some(self.vm), EventKind::DiskFull { disk: self.name.clone(), store, limit_mib });
         }
     }
 
@@ -427,17 +456,22 @@ fn resume(index: usize, ready: Ready, (vm, slot): (&dyn DeviceOwner, usize), bud
     }
 }
 
-/// The machine has no memory left: takes up to `most` pages from each cache, of what no guest maps. `false` if there is nothing
-/// to take. If the caller may have locked a disk, those that are locked are left out.
+/// The machine has no memory left: takes up to `most` pages from each cache, of what no guest maps, and some of disks that are gone.
+/// `false` if there is nothing to take. If the caller may have locked a disk, those that are locked are left out.
 #[must_use]
 pub fn shrink(most: u64, locked: Locked) -> bool {
     let lock = |unit: &'static Unit| match locked {
         Locked::Nothing => Some(unit.shared.lock()),
         Locked::Something => unit.shared.try_lock(),
     };
-    let freed: u64 = units().iter().filter_map(lock).map(|mut disk| disk.reclaim(most, &MachinePages)).sum();
-    if freed > 0 {
-        crate::trace::record(None, EventKind::DiskCacheShrunk { pages: freed });
+    let (mut cached, mut gone) = (0, false);
+    for mut disk in units().iter().filter_map(lock) {
+        gone |= disk.dying_pages() > 0;
+        let _ = disk.clean_up(&MachinePages);
+        cached += disk.reclaim(most, &MachinePages);
     }
-    freed > 0
+    if cached > 0 {
+        crate::trace::record(None, EventKind::DiskCacheShrunk { pages: cached });
+    }
+    cached > 0 || gone
 }

@@ -1,8 +1,12 @@
 //! The machine has no page left for who needs one: how they ask for relief.
 //!
+//! Who finds that nothing is left says so, and whoever knows all VMs ends one of them.
+//!
 //! What can be given up belongs to rooms above (disk cache, copies of pages), so they say at boot who answers.
 
-use super::capabilities;
+use super::{agenda, capabilities};
+use addr::VmId;
+use core::sync::atomic::{AtomicU32, Ordering};
 use rv::csr;
 use spin::Once;
 
@@ -42,6 +46,29 @@ type Handler = fn(Option<&dyn Asking>, Locked) -> Relief;
 
 static HANDLER: Once<Handler> = Once::new();
 
+/// The VM that waits because nothing is left; [`NOBODY`] if none does.
+static SHORT: AtomicU32 = AtomicU32::new(NOBODY);
+const NOBODY: u32 = u32::MAX;
+
+/// The VM has no page, nothing can be given up, and it will try again: a VM has to end. The first that says so counts.
+#[cold]
+pub fn tell_short(vm: VmId) {
+    let _ = SHORT.compare_exchange(NOBODY, vm.0.into(), Ordering::Relaxed, Ordering::Relaxed);
+    agenda::wake_control();
+}
+
+/// The VM that has said so.
+#[must_use]
+pub fn short() -> Option<VmId> {
+    let vm = SHORT.load(Ordering::Relaxed);
+    (vm != NOBODY).then_some(VmId(vm as u16))
+}
+
+/// It need not wait any longer. If there is still nothing, it says so again.
+pub fn clear_short() {
+    SHORT.store(NOBODY, Ordering::Relaxed);
+}
+
 /// Boot: `handler` answers.
 pub fn install(handler: Handler) {
     HANDLER.call_once(|| handler);
@@ -56,10 +83,10 @@ pub fn ask(asking: Option<&dyn Asking>, locked: Locked) -> Relief {
 /// The same for who cannot try again later, a device: waits for harts that were called away from guests. `false` if nothing
 /// is left, or they do not come: one of them may be dead.
 #[must_use]
-pub fn ask_now(asking: &dyn Asking) -> bool {
+pub fn ask_now(asking: Option<&dyn Asking>) -> bool {
     let begin = csr::time::read();
     loop {
-        match ask(Some(asking), Locked::Something) {
+        match ask(asking, Locked::Something) {
             Relief::Freed => return true,
             Relief::Nothing => return false,
             Relief::Coming => {}

@@ -11,7 +11,7 @@ use crate::{
     },
     io::{disks, network},
     machine::{agenda, capabilities, cell, clock, config, description, devices, heap_reserve, memory},
-    services::{alarms, balance, cells, joining, locality, merging, reclaim, registry, reports},
+    services::{alarms, balance, cells, joining, locality, merging, promises, reclaim, registry, reports},
     trace,
 };
 use ::control::{EventKind, Name};
@@ -113,6 +113,7 @@ const DUTIES: [(Place, fn(bool)); 9] = [
     (stretch::NETWORK, |is_called| if_busy(is_called, network::step)),
     (stretch::MEMORY, |_| {
         heap_reserve::step();
+        promises::step();
         reclaim::step();
         joining::step();
     }),
@@ -158,6 +159,7 @@ fn plan() {
         .min(clock::next_alarm())
         .min(locality::next_look())
         .min(heap_reserve::next_look())
+        .min(promises::next_look())
         .min(reclaim::next_look())
         .min(reports::next_look())
         .min(cells::next_look())

@@ -1,5 +1,6 @@
 //! Modules: the kernels, initrds and firmware that VMs boot from, out of the boot bundle or uploaded.
 
+use super::promises;
 use crate::machine::{self, heap_reserve, memory};
 use addr::BASE_PAGE;
 use alloc::{string::String, sync::Arc, vec::Vec};
@@ -178,7 +179,7 @@ pub fn find(name: &Label) -> Result<Content, ControlError> {
 /// Begins the upload of a module of `bytes` bytes, if one of that name and size may be had.
 ///
 /// # Errors
-/// [`ControlError::ModuleExists`], [`ControlError::TooLarge`].
+/// [`ControlError::ModuleExists`], [`ControlError::TooLarge`], [`ControlError::Promised`].
 pub fn begin(name: &Label, bytes: u64) -> Result<Pieces, ControlError> {
     if bytes == 0 || bytes > MAX_BYTES {
         return Err(ControlError::TooLarge { what: "module".into(), value: bytes, max: MAX_BYTES });
@@ -186,6 +187,7 @@ pub fn begin(name: &Label, bytes: u64) -> Result<Pieces, ControlError> {
     check_new(&MODULES.lock(), name)?;
     // To be told so at once is better than after half of it; others may be faster all the same.
     check_total(bytes)?;
+    promises::check_bytes(bytes)?;
     Ok(Pieces { pieces: Vec::new(), len: 0, total: bytes })
 }
 

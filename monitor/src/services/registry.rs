@@ -7,11 +7,11 @@ use super::{
     balance,
     build::{self, Loading, Step},
     mail::{self, Message},
-    merging,
+    merging, promises,
 };
 use crate::{
     hart,
-    machine::{cell, memory},
+    machine::{cell, memory, relief},
     vm::{Ending, Vm, console::Console, platform::Traffic, shared::SharedVcpu},
 };
 use addr::{CpuIndex, VcpuIndex, VmId};
@@ -149,6 +149,7 @@ impl Registry {
             return Err(ControlError::Unsupported { what });
         }
         build::check(&spec)?;
+        promises::check(self, &spec)?;
         let id = self.take_id();
         let console = Console::new(crate::machine::options().console_kib as usize * 1024);
         let kind = EventKind::VmCreated { vcpus: spec.vcpus, memory_mib: spec.memory_mib };
@@ -182,6 +183,7 @@ impl Registry {
         record.need(VmState::Stopped)?;
         record.resets = 0;
         let (id, spec) = (record.id, record.spec.clone());
+        promises::admit(self, &spec)?;
         let harts = balance::place(self, &spec);
         self.find_id(id).map_or(Ok(()), |record| record.begin_life(&harts))
     }
@@ -385,6 +387,7 @@ impl Record {
         match self.loading.as_mut()?.step(&vm) {
             Step::More => {}
             Step::Loaded => self.launch(&vm),
+            Step::NoPage => relief::tell_short(self.id),
             Step::NoMemory { needed } => {
                 log::error!("VM {}: no memory for what it boots from", self.spec.name);
                 vm.request_stop(StopReason::OutOfMemory { needed });

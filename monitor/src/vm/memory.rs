@@ -98,7 +98,7 @@ impl Machine for ThisMachine {
     }
 
     fn relieve(&self, asking: &GuestRam) -> bool {
-        relief::ask_now(asking)
+        relief::ask_now(Some(asking))
     }
 }
 

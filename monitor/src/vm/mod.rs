@@ -366,7 +366,7 @@ impl Vm {
         }
     }
 
-    /// No page was left: others give some back, or the VM ends.
+    /// No page was left: others give some back, or a VM ends for it.
     #[cold]
     fn touch_again(&self, addr: GuestPhysAddr, access: memory::Access, node: NodeId) -> memory::Touch {
         /// Others may take what was given back; then the vCPU comes again, and its hart does something else first.
@@ -379,8 +379,9 @@ impl Vm {
                 Relief::Freed => {}
                 Relief::Coming => return memory::Touch::Busy,
                 Relief::Nothing => {
-                    self.request_stop(StopReason::OutOfMemory { needed: addr::BASE_PAGE });
-                    return memory::Touch::OutOfMemory;
+                    // Somebody has to end: the control hart says who.
+                    relief::tell_short(self.id);
+                    return memory::Touch::Busy;
                 }
             }
         }

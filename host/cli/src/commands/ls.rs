@@ -87,7 +87,7 @@ fn print(context: &Context, machine: &MachineEntry) -> Result<(), Failure> {
 pub fn table(vms: &[VmView]) -> Table {
     // Most machines have one cell.
     let has_cells = vms.iter().any(|vm| vm.cell != 0);
-    let titles = ["VM", "STATE", ">VCPUS", ">RESIDENT", ">MEMORY", ">UP", ">RESETS", "LAST STOP", ">CELL"];
+    let titles = ["VM", "STATE", ">VCPUS", ">RESIDENT", ">MEMORY", ">DISKS", ">UP", ">RESETS", "LAST STOP", ">CELL"];
     let mut table = Table::new(&titles[..titles.len() - usize::from(!has_cells)]);
     for vm in vms {
         let tone = match vm.state {
@@ -103,6 +103,7 @@ pub fn table(vms: &[VmView]) -> Table {
             vm.vcpu_count.to_string().into(),
             units::bytes(vm.resident_bytes).into(),
             units::bytes(vm.memory_bytes).into(),
+            disks(vm).into(),
             uptime.into(),
             vm.resets.to_string().into(),
             Cell::toned(vm.reason_text.clone().unwrap_or_default(), if is_bad { Tone::Bad } else { Tone::Plain }),
@@ -111,6 +112,15 @@ pub fn table(vms: &[VmView]) -> Table {
         table.row(row.into_iter().take(titles.len() - usize::from(!has_cells)));
     }
     table
+}
+
+/// Modified blocks of all its disks that have a limit, of what they may come to.
+fn disks(vm: &VmView) -> String {
+    let limited = || vm.disks.iter().filter_map(|disk| Some((disk.used_bytes, disk.limit_bytes?)));
+    match limited().map(|(_, limit)| limit).sum() {
+        0 => "-".to_owned(),
+        limit => format!("{}/{}", units::bytes(limited().map(|(used, _)| used).sum()), units::bytes(limit)),
+    }
 }
 
 #[cfg(test)]

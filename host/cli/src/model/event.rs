@@ -110,8 +110,13 @@ fn text(kind: &EventKind) -> String {
         EventKind::PagesMerged { merged, zeroes } => {
             format!("{} merged with equal ones of other VMs, {} of zeroes came back", pages(*merged), pages(*zeroes))
         }
-        EventKind::DiskFull { disk, store: Some(store) } => format!("disk {disk}: store {store} is full, writes fail"),
-        EventKind::DiskFull { disk, store: None } => {
+        EventKind::DiskFull { disk, limit_mib: Some(limit), .. } => {
+            format!("disk {disk}: limit_mib = {limit} is reached, writes of further blocks fail")
+        }
+        EventKind::DiskFull { disk, store: Some(store), limit_mib: None } => {
+            format!("disk {disk}: store {store} has no room but what is kept for others, writes fail")
+        }
+        EventKind::DiskFull { disk, store: None, limit_mib: None } => {
             format!("disk {disk}: no memory is left for modified blocks, writes fail")
         }
         EventKind::StoreFailed { store } => {
@@ -176,8 +181,9 @@ fn describe(kind: &EventKind) -> (&'static str, Tone, Value) {
         EventKind::PagesMerged { merged, zeroes } => {
             ("pages-merged", Tone::Plain, json!({"merged": merged, "zeroes": zeroes}))
         }
-        EventKind::DiskFull { disk, store } => {
-            ("disk-full", Tone::Bad, json!({"disk": disk.as_str(), "store": store.as_deref()}))
+        EventKind::DiskFull { disk, store, limit_mib } => {
+            let details = json!({"disk": disk.as_str(), "store": store.as_deref(), "limit_mib": limit_mib});
+            ("disk-full", Tone::Bad, details)
         }
         EventKind::StoreFailed { store } => ("store-failed", Tone::Bad, json!({"store": store})),
         EventKind::StoreIndexFull { store, bytes } => {

@@ -1,6 +1,6 @@
 //! VMs and vCPUs.
 
-use control::{PlacementStats, StopReason, VcpuState, VcpuStats, VmMemory, VmStats, VmSummary};
+use control::{DiskUse, PlacementStats, StopReason, VcpuState, VcpuStats, VmMemory, VmStats, VmSummary};
 use serde::Serialize;
 
 use super::{ExitsView, LARGE_PAGE, PAGE, Sample, grown, seconds, share};
@@ -22,6 +22,8 @@ pub struct VmView {
     pub vcpu_count: u16,
     /// Guest memory, as its description says.
     pub memory_bytes: u64,
+    /// What is kept for it, of that memory and of modified blocks of disks in memory.
+    pub promised_bytes: u64,
     /// Machine memory behind it.
     pub resident_bytes: u64,
     /// The same per node.
@@ -32,9 +34,24 @@ pub struct VmView {
     pub resets: u32,
     /// The number of its cell.
     pub cell: u8,
+    /// Its copy-on-write disks.
+    pub disks: Vec<DiskUseView>,
     /// Its counters, where they were asked for.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub counters: Option<VmCountersView>,
+}
+
+/// How much of what it may modify a VM has modified of a disk.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct DiskUseView {
+    /// Its name in the VM.
+    pub name: String,
+    /// Where modified blocks are: `memory` or `store`.
+    pub keeps_in: &'static str,
+    /// Bytes of modified blocks, and in memory of what finds them.
+    pub used_bytes: u64,
+    /// Most that there may be; null: as many as the disk has blocks.
+    pub limit_bytes: Option<u64>,
 }
 
 /// Counters of a VM.
@@ -220,11 +237,13 @@ impl VmView {
             reason_text: vm.reason.as_ref().map(ToString::to_string),
             vcpu_count: vm.vcpus,
             memory_bytes: u64::from(vm.memory_mib) << 20,
+            promised_bytes: vm.promised_mib << 20,
             resident_bytes: resident.iter().map(|part| part.total_bytes).sum(),
             resident,
             uptime_s: seconds(vm.uptime_ticks, timebase_hz),
             resets: vm.resets,
             cell: vm.cell,
+            disks: vm.disks.iter().map(DiskUseView::from).collect(),
             counters: None,
         }
     }
@@ -335,6 +354,17 @@ impl VcpuView {
             exits_total: now.exits.total(),
             exits: now.exits.into(),
             rates: earlier.map(rates),
+        }
+    }
+}
+
+impl From<&DiskUse> for DiskUseView {
+    fn from(disk: &DiskUse) -> Self {
+        Self {
+            name: disk.name.to_string(),
+            keeps_in: if disk.lasts { "store" } else { "memory" },
+            used_bytes: disk.used_bytes,
+            limit_bytes: disk.limit_bytes,
         }
     }
 }

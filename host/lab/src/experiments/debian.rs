@@ -44,6 +44,8 @@ pub fn vm(name: &str, vcpus: u16, memory_mib: u32) -> Result<VmSpec, LabError> {
         partition: None,
         mode: DiskMode::CopyOnWrite,
         overlay: None,
+        // More than any workload writes.
+        limit_mib: Some(1024),
     };
     let cmdline = format!("root=/dev/vda1 rw quiet systemd.hostname={name}");
     Ok(VmSpec { disks: vec![disk], ..debian_vm(name, vcpus, memory_mib, INITRD, &cmdline)? })

@@ -69,10 +69,12 @@ impl Vm {
             reason: cell.map(|cell| StopReason::CellLost { cell }),
             vcpus: self.vcpus,
             memory_mib: self.memory_mib,
+            promised_mib: 0,
             resident: Vec::new(),
             uptime_ticks: 0,
             resets: 0,
             cell: self.cell,
+            disks: Vec::new(),
         }
     }
 }

@@ -3,6 +3,7 @@
 use crate::machine::{
     HOME_NODE, devices, direct, heap_reserve,
     memory::{frames, nearest},
+    relief,
 };
 use addr::{GuestPhysAddr, MachineAddr, Mfn, NodeId};
 use core::cell::Cell;
@@ -32,6 +33,11 @@ impl PageStore for MachinePages {
 
     fn is_short(&self) -> bool {
         heap_reserve::is_short()
+    }
+
+    fn relieve(&self) -> bool {
+        // A heap that may not grow is not helped by pages.
+        !heap_reserve::is_short() && relief::ask_now(None)
     }
 
     fn node_of(&self, page: Mfn) -> NodeId {

@@ -16,7 +16,7 @@ pub use view::{DueVolume, VolumeView};
 use super::{
     BLOCKS_AT_ONCE,
     access::{Driver, Gone, Guest, MachinePages, OwnBytes},
-    find, read_now, refusal, units,
+    find, pages_of, read_now, refusal, units,
 };
 use crate::{
     io::DeviceOwner,
@@ -271,7 +271,12 @@ pub(super) fn mount(
     let below = Base { disk: spec.source.to_string(), partition: spec.partition.clone(), sectors };
     let snapshot = overlay.snapshot.as_ref().map(Name::as_str);
     let mounted = store.store.lock().mount(&spec.volume_name(holder), &below, snapshot, holder.as_str());
-    match mounted {
+    let kept = mounted.and_then(|volume| {
+        let Some(limit) = spec.limit_mib else { return Ok(volume) };
+        let mut inner = store.store.lock();
+        inner.keep(volume, pages_of(limit)).map(|()| volume).inspect_err(|_| inner.unmount(volume))
+    });
+    match kept {
         Ok(volume) => {
             store.users.lock().push(User { volume, vm: vm.clone(), slot, base_unit, base });
             Ok(VolumeView::new(store, volume, base_unit, base))

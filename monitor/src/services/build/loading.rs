@@ -122,7 +122,9 @@ pub enum Step {
     More,
     /// All is in its place, and vCPU 0 starts when it has a hart.
     Loaded,
-    /// The machine has no page left; so many bytes were needed.
+    /// No page is left: somebody may give some back, and the next call tries again.
+    NoPage,
+    /// The VM cannot be loaded; so many bytes were needed.
     NoMemory {
         /// Bytes from the beginning of RAM to the end of what did not fit.
         needed: u64,
@@ -168,7 +170,7 @@ impl Loading {
             return Step::More;
         }
         if vm.memory().write(GuestPhysAddr::new(at), bytes).is_err() {
-            return Step::NoMemory { needed: piece.start - RAM_START + piece.len };
+            return Step::NoPage;
         }
         self.done += bytes.len() as u64;
         Step::More

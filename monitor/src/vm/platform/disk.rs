@@ -56,6 +56,12 @@ impl DiskPort {
         self.view.private_pages()
     }
 
+    /// Bytes that count towards the limit of modified blocks.
+    #[must_use]
+    pub fn used_bytes(&self) -> u64 {
+        self.view.used_bytes()
+    }
+
     /// What goes on once the device's lock is free, if anything can. Asked once.
     #[must_use]
     pub fn take_pump_due(&mut self) -> Option<disks::Due> {

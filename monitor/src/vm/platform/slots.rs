@@ -189,6 +189,15 @@ impl Slot {
         }
     }
 
+    /// Bytes that count towards a disk's limit of modified blocks.
+    #[must_use]
+    pub fn disk_used_bytes(&self) -> u64 {
+        match self {
+            Self::Block(device) => device.lock().model().backend().used_bytes(),
+            _ => 0,
+        }
+    }
+
     /// Waits until nobody writes to the guest's memory for a disk or network interface. Once the VM is ending nobody begins again.
     pub fn settle(&self) {
         match self {
@@ -246,7 +255,7 @@ pub fn make_devices(
     let mut devices: Vec<Slot> = Vec::new();
     let owner: Weak<dyn DeviceOwner> = vm.clone();
     for disk in &spec.disks {
-        let view = disks::mount(disk, (&spec.name, id), &owner, devices.len())?;
+        let view = disks::mount(disk, (spec, id), &owner, devices.len())?;
         let model = Block::new(DiskPort::new(view, disk.name.as_str()));
         devices.push(Slot::Block(Mutex::new(VirtioMmio::new(model, line_of(devices.len()), trigger))));
     }

@@ -78,6 +78,7 @@ fn operations(machine: &Running, repetitions: u64, progress: &Progress) -> Resul
         partition: None,
         mode: DiskMode::CopyOnWrite,
         overlay: None,
+        limit_mib: None,
     };
     let reader = VmSpec { disks: vec![disk], ..guest("blk_read_4k", 1, repetitions)? };
     figures.extend(measured(machine, &reader, "blk_read_4k"));

@@ -64,6 +64,7 @@ impl Run {
             partition: None,
             mode: DiskMode::CopyOnWrite,
             overlay: None,
+            limit_mib: None,
         };
         // Large pages have an experiment of their own: what they are worth is in whole workloads.
         let spec = VmSpec { pages: Pages::Base, disks: vec![disk], ..guest(trial, figure, placement, 1)? };

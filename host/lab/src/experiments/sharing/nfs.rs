@@ -139,6 +139,7 @@ fn with_nfs(vm: VmSpec) -> Result<VmSpec, LabError> {
         partition: None,
         mode: DiskMode::ReadOnly,
         overlay: None,
+        limit_mib: None,
     };
     let net = NetSpec { subnet: named(SUBNET)?, mac: None, mtu: DEFAULT_MTU };
     Ok(VmSpec { disks: vm.disks.into_iter().chain([tools]).collect(), nets: vec![net], ..vm })

@@ -9,7 +9,7 @@ use alloc::string::String;
 use device::GuestMemory;
 use storage::{MountId, Outcome, Request};
 use virtio::block::BlockTag;
-use volumes::VolumeId;
+use volumes::{Share, VolumeId};
 
 /// Requests of a volume that can go on. What they have under way on the store's disk is the control hart's: nobody can tell whose it is.
 pub struct DueVolume {
@@ -45,6 +45,11 @@ impl VolumeView {
     /// The store's name.
     pub fn store_name(&self) -> String {
         self.store.name.clone()
+    }
+
+    /// What it has of its store, and what is kept for it.
+    pub fn share(&self) -> Share {
+        self.store.store.lock().share(self.volume)
     }
 
     /// Starts a request. Also says whether there is work for [`VolumeView::due`].
