@@ -1,6 +1,7 @@
 //! What only a hostile or broken guest does. Each attack is expected to stop the guest: if it goes on, it says so.
 
 use crate::{
+    canary,
     console::println,
     cpu, hostile, layout,
     probes::double_traps,
@@ -70,6 +71,8 @@ pub fn run(name: &str, machine: &Machine) {
         }
     } else if let Some((_, attack)) = OTHERS.iter().find(|(known, _)| *known == name) {
         attack(machine);
+    } else if let Some(role) = name.strip_prefix("canary-") {
+        canary::run(role, machine);
     } else if let Some(storm) = name.strip_prefix("hostile-") {
         hostile::run(storm, machine);
     } else {

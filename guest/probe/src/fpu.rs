@@ -133,6 +133,20 @@ impl VectorImage {
         }
     }
 
+    /// The same word in each place.
+    pub fn set(&mut self, word: u64) {
+        for (byte, value) in self.bytes.iter_mut().zip(word.to_le_bytes().into_iter().cycle()) {
+            *byte = value;
+        }
+    }
+
+    /// The words in use.
+    pub fn words(&self) -> impl Iterator<Item = u64> {
+        self.bytes[..self.used]
+            .chunks_exact(8)
+            .map(|word| word.iter().rev().fold(0, |sum, byte| sum << 8 | u64::from(*byte)))
+    }
+
     /// Whether the bytes in use are (still) those of [`Self::fill`] with `seed`.
     pub fn is_filled(&self, seed: u64) -> bool {
         self.bytes[..self.used].iter().enumerate().all(|(index, byte)| *byte == Self::pattern(seed, index))

@@ -8,7 +8,8 @@
 //! - at the end `PROBES passed=N failed=M`, then it powers off.
 //!
 //! `figure=NAME,NAME` measures instead (and with `stay` waits then for ever, with `ticks=N` counts by time); `attack=NAME` does what only a broken or hostile guest does and expects to be
-//! stopped: it says `ATTACK name survived` if it is not. `attack=hostile-DEVICE-BEHAVIOUR` goes on for ever (see `hostile/`).
+//! stopped: it says `ATTACK name survived` if it is not. `attack=hostile-DEVICE-BEHAVIOUR` goes on for ever (see `hostile/`),
+//! and so do `attack=canary-hide` and `attack=canary-seek` (see `canary.rs`).
 //!
 //! `disk=OP,OP` does what a driver does with a disk, and what it should not (see `disk.rs`).
 //!
@@ -18,6 +19,8 @@
 
 #[cfg(target_os = "none")]
 mod attacks;
+#[cfg(target_os = "none")]
+mod canary;
 #[cfg(target_os = "none")]
 mod console;
 #[cfg(target_os = "none")]

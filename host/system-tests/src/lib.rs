@@ -9,6 +9,7 @@
 //! | --- | --- |
 //! | `probes` | one behaviour after the other from inside, on machines and VMs of many shapes |
 //! | `sbi` | suspended vCPUs, firmware features, software events, double traps, and wrong arguments for all of them |
+//! | `canaries` | secrets of a guest that no other one finds |
 //! | `attacks` | guests that attack or fail, each stopped with its reason while a neighbour computes |
 //! | `lifecycle` | VMs that come and go, and their memory |
 //! | `programs` | ELF files and flat binaries, and what the monitor refuses of them |
