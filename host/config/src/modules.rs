@@ -64,6 +64,12 @@ impl Modules {
         if loader.check_files {
             let (size, head) = loader.inspect(section, key, &path, &text.place)?;
             check_kind(section, key, &text.place, kind, &head)?;
+            if u32::try_from(size).is_err() {
+                // The bundle's format has 32 bits for it. A file may say any size and take no room.
+                let message = format!("{} MiB are more than a boot bundle holds of a file (4095)", size >> 20);
+                section.error(&text.place, key, message, None);
+                return None;
+            }
             (bytes, is_elf) = (size, program::is_elf(&head));
         }
         let known = self.files.iter().find(|module| module.path == path).map(|module| module.label.clone());

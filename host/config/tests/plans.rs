@@ -189,6 +189,12 @@ fn files_are_what_they_should_be() {
         let error = place.load(&format!("{NODE}[[vm]]\nfile = \"{kind}\"\n")).expect_err("it is wrong").to_string();
         assert!(error.contains("is no file"), "{error}");
     }
+    // A file of a TiB that takes no room: as a disk it is what it says, as a kernel it is too much.
+    let sparse = place.kernel("sparse");
+    let file = fs::File::options().write(true).open(&sparse).expect("it was just made");
+    file.set_len(1 << 40).expect("holes take no room");
+    assert!(text(&vm("sparse")).contains("1048576 MiB are more than a boot bundle holds"));
+    assert!(place.load(&disk("sparse", "")).is_ok());
     assert!(text(&vm("/dev/zero")).contains("is a device, not a file"));
     place.write("long.toml", "#".repeat((1 << 20) + 1));
     let long = text(&format!("{NODE}[[vm]]\nfile = \"long.toml\"\n"));
