@@ -328,6 +328,30 @@ fn a_wrong_description_is_refused() {
     assert_eq!(fixture.run(&["check", "--json", path]).status(), 2);
 }
 
+/// Somebody who has a machine file from a stranger hears what it asks for, and need not run it.
+#[test]
+fn a_file_that_asks_for_much_is_told_apart() {
+    let fixture = Fixture::empty();
+    let file = fixture.dir.path().join("far.toml");
+    let text = "name = \"far\"\n[machine]\nqemu_args = [\"-s\"]\n[network]\nreach = \"host\"\n[[node]]\nharts = 1\nmemory_mib = 512\n";
+    std::fs::write(&file, text).expect("it can be written");
+    let path = file.to_str().expect("a plain path");
+    let check = fixture.run(&["check", path]);
+    assert_eq!((check.status(), check.err().as_str()), (0, ""));
+    for line in
+        ["run it only if you trust its author", "line 3: machine.qemu_args gives", "line 5: network.reach lets VMs"]
+    {
+        assert!(check.out().contains(line), "{line:?} is not in {}", check.out());
+    }
+    let view = fixture.run(&["check", "--json", path]).json();
+    assert_eq!((&view["ok"], &view["grants"][1]["key"]), (&Value::Bool(true), &Value::from("network.reach")));
+    for command in [&["check", "--restricted", path][..], &["run", "--restricted", path]] {
+        let refused = fixture.run(command);
+        assert_eq!(refused.status(), 2, "{command:?}");
+        assert!(refused.err().contains("far.toml:3:") && refused.err().contains("--restricted"), "{}", refused.err());
+    }
+}
+
 #[test]
 fn experiments_are_listed() {
     let fixture = Fixture::empty();
