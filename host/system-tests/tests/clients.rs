@@ -1,7 +1,12 @@
 //! Control clients that ask for more than the monitor has: each is refused, and all else goes on.
 
-use control::{ControlError, Label, MAX_MEMORY_MIB, Request};
-use lab::rig::{Rig, Running, label};
+use std::io::{Read, Write};
+use std::os::unix::net::UnixStream;
+
+use control::{
+    Body, ClientMessage, ControlError, Decoder, Label, MAX_MEMORY_MIB, PROTOCOL_VERSION, Reply, Request, ServerMessage,
+};
+use lab::rig::{Rig, Running, WATCHDOG, label};
 use machine::ClientError;
 use system_tests::{assert_all_returned, ok, probe};
 
@@ -36,6 +41,51 @@ fn a_vm_of_an_absurd_size_is_refused_and_costs_nothing() {
     ok(client.destroy_vm(&vm.name));
     assert_all_returned(&machine, before);
     let ended = ok(machine.run(&probe("sane", 1, "figure=checksum n=1")));
+    assert!(ended.console.contains("CHECKSUM"), "{}", ended.console);
+}
+
+/// Hundreds of long answers asked for in a row, of which the client reads a few and goes: others are served meanwhile.
+#[test]
+fn answers_that_nobody_reads_are_bounded() {
+    const ASKED: u32 = 300;
+    const READ: usize = 10;
+    let machine = machine("unread", 256);
+    let client = machine.client();
+    // Two events each: more than one answer holds.
+    for number in 0..200 {
+        let vm = probe(&format!("vm-{number}"), 1, "");
+        ok(client.create_vm(vm.clone()));
+        ok(client.destroy_vm(&vm.name));
+    }
+    let mut socket = ok(UnixStream::connect(machine.machine().dir().control_socket()));
+    ok(socket.set_read_timeout(Some(WATCHDOG)));
+    ok(socket.set_write_timeout(Some(WATCHDOG)));
+    let ask = |id, request| ok(control::encode(&ClientMessage { id, request }));
+    let hello = ask(0, Request::Hello { version: PROTOCOL_VERSION });
+    let all = (1..=ASKED).flat_map(|id| ask(id, Request::Events { from: 0 }));
+    ok(socket.write_all(&hello.into_iter().chain(all).collect::<Vec<_>>()));
+    // Neither a long answer nor a VM waits for that client.
+    assert!(!ok(client.events(0)).events.is_empty());
+    let ended = ok(machine.run(&probe("beside", 1, "figure=checksum n=1")));
+    assert!(ended.console.contains("CHECKSUM"), "{}", ended.console);
+    let (mut decoder, mut bytes, mut answers) = (Decoder::new(), [0; 4096], 0);
+    while answers < READ {
+        let count = ok(socket.read(&mut bytes));
+        assert!(count > 0, "the connection has ended after {answers} answers");
+        decoder.push(&bytes[..count]);
+        while let Some(message) = decoder.next_message::<ServerMessage>() {
+            match ok(message).body {
+                Body::Reply(Reply::Events(batch)) => assert!(!batch.events.is_empty()),
+                // The supervisor takes so many at a time, and refuses the rest.
+                Body::Reply(Reply::Hello(_)) | Body::Error(ControlError::Busy { .. }) => continue,
+                other => panic!("it was answered {other:?}"),
+            }
+            answers += 1;
+        }
+    }
+    drop(socket);
+    assert!(!ok(client.events(0)).events.is_empty());
+    let ended = ok(machine.run(&probe("after", 1, "figure=checksum n=1")));
     assert!(ended.console.contains("CHECKSUM"), "{}", ended.console);
 }
 
