@@ -1,5 +1,6 @@
 //! The rules of the house that the compiler does not know, and those that it does: one command for all.
 
+mod allocations;
 mod doc_comments;
 mod floors;
 mod guest_loads;
@@ -24,6 +25,7 @@ pub fn all(tree: &Tree) -> Result<()> {
     broken.extend(rooms::check(tree.root(), &files)?);
     broken.extend(unsafe_code::check(tree.root(), &files)?);
     broken.extend(guest_loads::check(tree.root(), &files)?);
+    broken.extend(allocations::check(tree.root(), &files)?);
     broken.extend(doc_comments::check(tree.root(), &files)?);
     broken.extend(claims::Claims::read(tree.root())?.differences()?);
     if !broken.is_empty() {

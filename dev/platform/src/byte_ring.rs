@@ -15,6 +15,7 @@ pub(crate) struct ByteRing {
 
 impl ByteRing {
     pub(crate) fn new(capacity: usize) -> Self {
+        // Bounded: a constant of each device.
         Self { bytes: vec![0; capacity.max(1)].into_boxed_slice(), start: 0, len: 0 }
     }
 

@@ -155,6 +155,7 @@ impl Frames {
             }
             let from = from.max(at);
             if to > from {
+                // Bounded: marks pages of the machine, and takes no memory.
                 self.reserve(Mfn::new(from), to - from)?;
                 at = to;
             }

@@ -93,6 +93,7 @@ impl MemMapPlan {
     /// # Errors
     /// When the regions contradict each other; see [`PlanError`].
     pub fn new(regions: &[NodeRegion]) -> Result<Self, PlanError> {
+        // Bounded: pieces of memory in the machine's device tree, while it boots.
         let mut spans = Vec::with_capacity(regions.len());
         for &region in regions {
             spans.push(checked_span(region)?);
@@ -117,6 +118,7 @@ impl MemMapPlan {
     /// # Errors
     /// [`PlanError::WrongStorage`].
     pub fn build(self, mut rows: impl FnMut(&Span) -> &'static [MemMapEntry]) -> Result<MemMap, PlanError> {
+        // Bounded: the same.
         let mut parts = Vec::with_capacity(self.spans.len());
         for span in self.spans {
             let entries = rows(&span);
@@ -158,6 +160,7 @@ fn section_shift(sorted: &[Span]) -> Result<u32, PlanError> {
 
 /// Joins neighbours that meet in one section (then they are of one node), so that a section's rows are contiguous.
 fn merged(sorted: &[Span], section_shift: u32) -> Vec<Span> {
+    // Bounded: the same.
     let mut spans: Vec<Span> = Vec::with_capacity(sorted.len());
     for &span in sorted {
         match spans.last_mut() {

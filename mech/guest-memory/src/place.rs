@@ -150,7 +150,7 @@ impl<M: Machine> GuestRam<M> {
         let only = [to];
         let pool = self.pool(&only);
         let mut counts = PlacedCounts::default();
-        let mut moved = Vec::with_capacity(gfns.len());
+        let mut moved = Vec::with_capacity(gfns.len()); // Bounded: pages of one step.
         let mut inner = self.inner.lock();
         for gfn in gfns {
             match inner.watch(&pool, *gfn) {

@@ -160,6 +160,7 @@ impl PmapCounts {
 
     #[cold]
     fn add_node(&mut self, node: NodeId) {
+        // Bounded: nodes of the machine.
         self.by_node.resize(node.index() + 1, OnNode::default());
     }
 

@@ -85,6 +85,7 @@ impl Pmap {
         // A client chose how many.
         let mut blocks = Vec::new();
         blocks.try_reserve_exact(count).map_err(|_| PmapError::OutOfTables)?;
+        // Bounded: reserved above.
         blocks.resize(count, BlockWord::ABSENT);
         let (counts, recent) = (PmapCounts::new(pages), RecentPages::NONE);
         Ok(Self { vm, base, pages, first_block, blocks, counts, recent })

@@ -105,6 +105,7 @@ impl Cache {
 
     fn put(&mut self, block: u64, slot: Slot) -> Option<Mfn> {
         if self.on_nodes.len() <= slot.node.index() {
+            // Bounded: nodes of the machine.
             self.on_nodes.resize(slot.node.index() + 1, 0);
         }
         self.on_nodes[slot.node.index()] += 1;

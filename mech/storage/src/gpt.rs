@@ -178,8 +178,8 @@ fn read_table(
     read: &mut dyn FnMut(u64, &mut [u8]) -> bool,
 ) -> Result<Vec<u8>, GptError> {
     debug_assert!(header.check(capacity).is_ok());
-    // At most MAX_TABLE_BYTES.
     let bytes = header.table_bytes() as usize;
+    // Bounded: MAX_TABLE_BYTES, which the header was checked for.
     let mut table = vec![0; bytes.next_multiple_of(SECTOR as usize)];
     for (sector, part) in (header.entries_sector..).zip(table.chunks_exact_mut(SECTOR as usize)) {
         if !read(sector, part) {

@@ -116,7 +116,9 @@ impl<E: Copy> BlockIndex<E> {
     pub fn insert(&mut self, block: u64, entry: E) -> Option<E> {
         let at = Place::of(block);
         if self.chunks.len() <= at.chunk {
+            // Bounded: 1 MiB for a disk of MAX_SECTORS; who inserts has looked whether that much may be taken.
             self.chunks.reserve_exact(capacity_for(at.chunk) - self.chunks.len());
+            // Bounded: the same.
             self.chunks.resize_with(at.chunk + 1, || None);
         }
         let chunk = self.chunks[at.chunk].get_or_insert_with(|| {

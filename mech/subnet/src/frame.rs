@@ -64,6 +64,7 @@ impl FrameAllocator {
         let charge = self.charge(len + OVERHEAD).ok_or(FrameRefused::NoMemory)?;
         let mut bytes = Vec::new();
         bytes.try_reserve_exact(len).map_err(|_| FrameRefused::NoMemory)?;
+        // Bounded: reserved above.
         bytes.resize(len, 0);
         Ok(FrameBuf { bytes, charge })
     }

@@ -107,6 +107,7 @@ impl<H> Port<H> {
             limits: spec.limits,
             is_up: true,
             metrics: PortMetrics::default(),
+            // Bounded: a constant of the switch's user.
             queue: VecDeque::with_capacity(spec.limits.frames),
             queued: 0,
         }

@@ -188,6 +188,7 @@ impl Packer {
         let bytes = record.encode();
         if self.used == 0 || self.used + bytes.len() > BLOCK as usize {
             self.seal();
+            // Bounded: MAX_BACKLOG changes, or MAX_OP_BLOCKS blocks of a checkpoint at a time.
             self.blocks.resize(self.blocks.len() + BLOCK as usize, 0);
             self.used = HEADER;
         }

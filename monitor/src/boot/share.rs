@@ -199,6 +199,7 @@ fn find_rooms(
     let machine = whole.cut_to(nodes, Devices::Theirs).map_err(|_| "its nodes have no hart or no memory")?;
     let hart = machine.harts.first().ok_or("it has no hart")?.id;
     let image_bytes = own_image().bytes().next_multiple_of(BASE_PAGE);
+    // Bounded: ranges that the machine's device tree names, while it boots.
     let mut taken = given.taken.to_vec();
     taken.extend(whole.chosen.initrd);
     // Behind the image: the handover, the board, the tree.

@@ -166,6 +166,7 @@ fn cell_without(index: usize) -> CellInfo {
     CellInfo {
         index: index as u8,
         name: facts.map_or_else(machine::name, |facts| facts.name.clone()),
+        // Bounded: nodes of the machine.
         nodes: cell::nodes_of(index).to_vec(),
         harts: facts.map_or(0, |facts| facts.harts.len() as u16),
         total_bytes: facts.map_or(0, |facts| facts.bytes),

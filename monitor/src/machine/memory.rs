@@ -69,6 +69,7 @@ pub fn init(description: &MachineDescription, taken: &[AddressRange]) {
     let plan = MemMapPlan::new(&regions).unwrap_or_else(|why| panic!("the tree's memory: {why}"));
     let mut free: Vec<MemoryRange> =
         description.free_memory(taken).into_iter().filter(|memory| usable(&memory.range)).collect();
+    // Bounded: nodes of the machine.
     let mut bytes = alloc::vec![0; description.nodes.count()];
     for span in plan.spans() {
         bytes[span.node.index()] += span.bytes();

@@ -374,7 +374,9 @@ impl Record {
         // From here on it can be paused, reset and stopped as if it ran: none of it needs vCPUs on harts.
         self.state = VmState::Running;
         self.reason = None;
+        // Bounded: MAX_VCPUS.
         self.harts = harts.to_vec();
+        // Bounded: MAX_VCPUS.
         self.vcpus = vm.vcpus().to_vec();
         self.life = Some(vm);
         self.loading = Some(loading);

@@ -36,6 +36,7 @@ impl Units {
             return true;
         }
         if *status & sstatus::VS == 0 && vector.0 != 0 {
+            // Bounded: the hart's vector registers.
             let words = self.vector.get_or_insert_with(|| vec![0; fp::vector_words(vector.0)].into_boxed_slice());
             fp::restore_vector(words, vector.0);
             *status |= sstatus::VS_CLEAN;

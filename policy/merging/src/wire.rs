@@ -77,6 +77,7 @@ impl Round {
         let mut table = Vec::new();
         // Without memory for it nothing is found.
         if pages != 0 && !receivers.is_empty() && table.try_reserve_exact(places).is_ok() {
+            // Bounded: reserved above.
             table.resize(places, Place::FREE);
         }
         if table.is_empty() {

@@ -90,6 +90,7 @@ impl GuestTree {
 fn with_slack(mut blob: Vec<u8>) -> Vec<u8> {
     /// Place of `totalsize` in the header (Devicetree Specification 0.4, section 5.2).
     const TOTAL_SIZE: core::ops::Range<usize> = 4..8;
+    // Bounded: the tree describes MAX_VCPUS harts and as many slots as the platform has.
     blob.resize(blob.len() + SLACK_BYTES, 0);
     let bytes = blob.len() as u32;
     if let Some(field) = blob.get_mut(TOTAL_SIZE) {

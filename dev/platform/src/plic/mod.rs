@@ -50,6 +50,7 @@ impl Plic {
             lines: 0,
             latched: 0,
             in_service: 0,
+            // Bounded: MAX_VCPUS.
             contexts: vec![Context::default(); usize::from(vcpus.min(MAX_VCPUS))].into_boxed_slice(),
             delivered: 0,
         }

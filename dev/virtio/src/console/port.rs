@@ -50,6 +50,7 @@ impl Port {
     pub fn new(config: &PortConfig<'_>) -> Self {
         let name = config.name.unwrap_or("").as_bytes();
         Self {
+            // Bounded: 255 bytes.
             name: name.get(..255).unwrap_or(name).to_vec(),
             is_console: config.is_console,
             is_host_open: config.is_open,

@@ -35,6 +35,7 @@ impl HostPorts {
     #[must_use]
     pub fn new(names: &[Label]) -> Self {
         let buffers = (0..=names.len()).map(|_| Mutex::new(PortBuffer::default())).collect();
+        // Bounded: MAX_PORTS.
         Self { names: names.to_vec(), buffers }
     }
 

@@ -56,8 +56,11 @@ pub struct Loads<'a> {
 
 impl<'a> Loads<'a> {
     pub fn new(snapshot: Snapshot<'a>) -> Self {
+        // Bounded: harts of the machine.
         let mut by_hart = vec![Load::default(); snapshot.harts.len()];
+        // Bounded: the same.
         let mut last_of = vec![0; snapshot.harts.len()];
+        // Bounded: MAX_VCPUS of MAX_VMS.
         let mut before = vec![0; snapshot.vcpus.len()];
         for (at, (vcpu, before)) in (1..).zip(snapshot.vcpus.iter().zip(&mut before)) {
             let hart = vcpu.hart.index();

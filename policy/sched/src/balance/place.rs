@@ -23,6 +23,7 @@ pub fn place_vm(snapshot: &Snapshot<'_>, vcpus: usize) -> Vec<CpuIndex> {
     }
     let fill = Fill::least(&loads, vcpus, vcpus.div_ceil(harts));
     let nodes = choose_nodes(snapshot, &loads, fill, vcpus);
+    // Bounded: MAX_VCPUS.
     let mut chosen = Vec::with_capacity(vcpus);
     for node in nodes {
         take_from_node(&loads, node, fill, vcpus, &mut chosen);
@@ -34,6 +35,7 @@ pub fn place_vm(snapshot: &Snapshot<'_>, vcpus: usize) -> Vec<CpuIndex> {
 /// one node of the machine where it has room for them; two share one only if there are more of them than nodes.
 #[must_use]
 pub fn place_parts(snapshot: &Snapshot<'_>, parts: &[usize]) -> Vec<CpuIndex> {
+    // Bounded: MAX_VCPUS of MAX_VMS.
     let mut vcpus = snapshot.vcpus.to_vec();
     let mut left: Vec<NodeId> = Vec::new();
     let mut chosen = Vec::new();
