@@ -8,7 +8,7 @@
 use crate::{
     GuestRam, Inner, Machine, Touch,
     locate::{Tries, set_tries, tries_of},
-    place::reason_of,
+    placed::reason_of,
 };
 use addr::{Gfn, Mfn, NodeId, PAGES_PER_LARGE, PageSize};
 use control::PlacementReason;

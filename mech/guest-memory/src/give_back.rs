@@ -13,9 +13,11 @@ const STEP: u64 = 512;
 /// Pages that a guest gives back before an event tells: 16 MiB.
 const PAGES_PER_EVENT: u64 = 4096;
 /// Entries of tables, and tables, that one teardown step looks at.
-const TEARDOWN_ENTRIES: u64 = 1024;
+const TEARDOWN_ENTRIES: u64 = 256;
 /// Guest pages that one teardown step gives back: bounded work.
 const TEARDOWN_BLOCKS: u64 = PAGES_PER_LARGE;
+/// Pages or blocks of these that go in one step.
+const TEARDOWN_STEP: u32 = 64;
 
 /// What a step of [`GuestRam::give_back`] did.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -95,7 +97,7 @@ impl<M: Machine> GuestRam<M> {
             Some(at) => {
                 let end = self.base.raw() + self.pages;
                 let pages = TEARDOWN_BLOCKS.min(end - at.raw());
-                let released = inner.pmap.release(&pool, at, pages, &mut dying).ok();
+                let released = inner.pmap.release_some(&pool, at, pages, &mut dying, TEARDOWN_STEP).ok();
                 self.untold.fetch_add(released.map_or(0, |released| released.pages), Ordering::Relaxed);
                 let next = released.and_then(|released| released.next);
                 let next = next.unwrap_or(Gfn::new(at.raw() + pages));

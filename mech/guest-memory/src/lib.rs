@@ -61,8 +61,8 @@ pub use give_back::GivenBack;
 pub use locate::{Backing, Located, Tries};
 pub use machine::{ByteMemory, Machine, has_reserve};
 pub use merge::{Candidates, Merge, PORTION, Watched, ZeroPages, equal_places, fingerprint};
-pub use place::{Migration, PlacedCounts, Replication};
-pub use placed::Wish;
+pub use place::{Migration, Replication};
+pub use placed::{PlacedCounts, Wish};
 pub use sample::{Found, Leaves};
 pub use shown::Held;
 

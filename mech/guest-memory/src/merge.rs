@@ -16,6 +16,9 @@ use tlb::TlbGeneration;
 /// Pages that are merged, or watched one by one, at a time.
 pub const PORTION: usize = 16;
 
+/// Pages that are read to their ends with the lock held: a fault of the VM may wait for so long.
+const AT_ONCE: usize = 1;
+
 /// A page that may take the place of another.
 #[derive(Clone, Copy, Debug)]
 struct Pair {
@@ -55,6 +58,9 @@ pub struct Merge<M: Machine> {
     machine: M,
     pairs: Pairs,
     stage: Stage,
+    /// Pairs that are one, or will not be, and how many are one.
+    done: usize,
+    merged: u64,
     /// How often it still comes back because others watch pages of the copy.
     patience: u32,
 }
@@ -72,17 +78,32 @@ enum Stage {
 
 impl<M: Machine> Merge<M> {
     /// Begins to map the second of each pair, a page of `copy`, to the first one, of `original`, where they are equal. `None` if none
-    /// are.
-    pub fn begin(original: &GuestRam<M>, copy: &GuestRam<M>, candidates: &Candidates) -> Option<Self> {
-        let pair = |(from, to): &(Gfn, Gfn)| Pair::equal(original, *from, copy, *to);
+    /// are. Between any two it calls `pause`.
+    pub fn begin(
+        original: &GuestRam<M>,
+        copy: &GuestRam<M>,
+        candidates: &Candidates,
+        mut pause: impl FnMut(),
+    ) -> Option<Self> {
+        let pair = |(from, to): &(Gfn, Gfn)| {
+            pause();
+            Pair::equal(original, *from, copy, *to)
+        };
         let mut pairs: Pairs = candidates.iter().filter_map(pair).collect();
         let offered = original.offer(&mut pairs);
         let machine = original.machine.clone();
-        (!pairs.is_empty()).then_some(Self { machine, pairs, stage: Stage::Offered(offered), patience: PATIENCE })
+        let stage = Stage::Offered(offered);
+        (!pairs.is_empty()).then_some(Self { machine, pairs, stage, done: 0, merged: 0, patience: PATIENCE })
     }
 
-    /// Goes on with the two VMs that it was begun with: how many pages are one now, or `None` while harts have to leave guests first.
-    pub fn step(&mut self, original: &GuestRam<M>, copy: &GuestRam<M>) -> Option<u64> {
+    /// Goes on with the two VMs that it was begun with, by a few pages, and by more as long as `may_go_on` says so: how many pages are one
+    /// now, or `None` while there is more to do, or harts have to leave guests first.
+    pub fn step(
+        &mut self,
+        original: &GuestRam<M>,
+        copy: &GuestRam<M>,
+        mut may_go_on: impl FnMut() -> bool,
+    ) -> Option<u64> {
         if let Stage::Offered(generation) = self.stage {
             if !original.tlb.all_passed(generation) {
                 return None;
@@ -99,7 +120,15 @@ impl<M: Machine> Merge<M> {
             self.patience -= 1;
             return None;
         }
-        Some(copy.take_over(&self.pairs))
+        while let Some(rest @ [_, ..]) = self.pairs.get(self.done..) {
+            let some = rest.get(..AT_ONCE).unwrap_or(rest);
+            self.merged += copy.take_over(some);
+            self.done += some.len();
+            if self.done < self.pairs.len() && !may_go_on() {
+                return None;
+            }
+        }
+        Some(self.merged)
     }
 }
 
@@ -240,7 +269,7 @@ impl<M: Machine> GuestRam<M> {
 
     /// Maps the copy's guest pages to the original's machine pages, which do not change any more, where they still are equal;
     /// returns how many.
-    fn take_over(&self, pairs: &Pairs) -> u64 {
+    fn take_over(&self, pairs: &[Pair]) -> u64 {
         let pool = self.merging_pool();
         let mut inner = self.inner.lock();
         let (mut dying, mut merged) = (DyingList::new(), 0);
@@ -356,16 +385,24 @@ impl<M: Machine> GuestRam<M> {
     }
 
     /// Those that were watched and still are nothing but zeroes go back, one by one; returns how many. `None` while some hart may
-    /// write them unseen.
-    pub fn drop_zero_pages(&self, zeroes: &ZeroPages) -> Option<u64> {
+    /// write them unseen. Between a few of them and the next it calls `pause`.
+    pub fn drop_zero_pages(&self, zeroes: &ZeroPages, mut pause: impl FnMut()) -> Option<u64> {
         if !self.tlb.all_passed(zeroes.since) {
             return None;
         }
+        let drop_some = |pages: &[(Gfn, Mfn)]| {
+            pause();
+            self.drop_some_zero_pages(pages)
+        };
+        Some(zeroes.watched.chunks(AT_ONCE).map(drop_some).sum())
+    }
+
+    fn drop_some_zero_pages(&self, watched: &[(Gfn, Mfn)]) -> u64 {
         let pool = self.merging_pool();
         let mut inner = self.inner.lock();
         let is_settled = self.is_watch_settled(&inner);
         let (mut dying, mut dropped) = (DyingList::new(), 0);
-        for (gfn, page) in zeroes.watched.iter().copied().filter(|_| is_settled) {
+        for (gfn, page) in watched.iter().copied().filter(|_| is_settled) {
             let state = inner.pmap.lookup(self.memory(), gfn).map(|mapping| mapping.state);
             let is_still = matches!(state, Ok(PageState::Private { mfn, pins: 0, watched: true }) if mfn == page);
             if is_still && is_zero(self.memory(), page) && inner.pmap.release(&pool, gfn, 1, &mut dying).is_ok() {
@@ -376,7 +413,7 @@ impl<M: Machine> GuestRam<M> {
         drop(inner);
         self.defer(PendingShootdown::new(self.tlb.retire(), dying));
         self.sharing.zeroes.fetch_add(dropped, Ordering::Relaxed);
-        Some(dropped)
+        dropped
     }
 
     /// From soon on the guest does not write the block of `first` unseen: see [`GuestRam::is_in_force`]. Not while it is being moved:

@@ -5,8 +5,9 @@
 //! write it faults and tries again until it is there. So a page that is written all the time can move, too.
 
 use crate::{
-    GuestRam, Inner, Machine, has_reserve,
+    GuestRam, Inner, Machine, PlacedCounts, has_reserve,
     locate::{Tries, set_tries, tries_of},
+    placed::reason_of,
 };
 use addr::{BASE_PAGE, Gfn, Mfn, NodeId, PageSize};
 use alloc::vec::Vec;
@@ -15,18 +16,16 @@ use control::PlacementReason;
 use core::sync::atomic::Ordering::Relaxed;
 use frames::{Clean, DyingList, Frame, MachineMemory, PendingShootdown, Pool};
 use gstage::NodeTable;
-use pmap::{PageState, PmapError, Refused};
+use pmap::{PageState, PmapError};
 use rv_pte::PteFlags;
 use tlb::TlbGeneration;
 
-/// Pages that migrate with the VM's lock held, on FLASH some 0.4 ms, or that are copied in one go without it.
-const CHUNK: usize = 8;
+/// Pages that migrate with the VM's lock held, 0.2 ms where 128 bytes take 300 ns here and 900 ns there (FLASH): so long a fault of the
+/// VM may wait. Fewer make each page dearer.
+const CHUNK: usize = 4;
 
 /// How often a job that moves pages, or gives them copies, comes back later because others watch pages.
 const PATIENCE: u32 = 64;
-
-/// Pages moved or copied at a time: 0.6 ms where 128 bytes take 300 ns here and 900 ns there (FLASH). Fewer make each page dearer.
-const AT_ONCE: usize = 16;
 
 /// Pages that are on their way to another node.
 #[derive(Debug)]
@@ -103,35 +102,6 @@ impl<M: MachineMemory, F> Way<'_, M, F> {
     }
 }
 
-/// What came of a batch of pages.
-#[derive(Clone, Copy, Debug, Default)]
-pub struct PlacedCounts {
-    /// Pages placed.
-    pub placed: u64,
-    /// Pages that were not, and why the last of them was not.
-    pub refused: u64,
-    /// See `refused`.
-    pub reason: Option<PlacementReason>,
-}
-
-impl PlacedCounts {
-    pub(super) fn note(&mut self, outcome: Result<(), PlacementReason>) {
-        match outcome {
-            Ok(()) => self.placed += 1,
-            Err(why) => (self.refused, self.reason) = (self.refused + 1, Some(why)),
-        }
-    }
-}
-
-/// Why the pmap refuses to move a page, as events tell it.
-pub(super) const fn reason_of(why: &PmapError) -> PlacementReason {
-    match why {
-        PmapError::Refused(Refused::Pinned) => PlacementReason::Pinned,
-        PmapError::OutOfTables | PmapError::OutOfMemory => PlacementReason::NoMemory,
-        _ => PlacementReason::Raced,
-    }
-}
-
 impl<M: Machine> GuestRam<M> {
     /// Lets writes to these pages be noticed from now on; those where that cannot be are dropped.
     pub fn watch_pages(&self, gfns: &mut Vec<Gfn>, node: NodeId) {
@@ -175,8 +145,13 @@ impl<M: Machine> GuestRam<M> {
         }
     }
 
-    /// Goes on with it, by a few pages. What came of it once it has ended.
-    pub fn step_migration(&self, migration: &mut Migration, tried: impl Fn(Tries) -> Tries) -> Option<PlacedCounts> {
+    /// Goes on with it, by a page, and by more as long as `may_go_on` says so. What came of it once it has ended.
+    pub fn step_migration(
+        &self,
+        migration: &mut Migration,
+        tried: impl Fn(Tries) -> Tries,
+        mut may_go_on: impl FnMut() -> bool,
+    ) -> Option<PlacedCounts> {
         let Migration { moved, done, has_more, dying, to, counts, patience, stage } = migration;
         let only = [*to];
         let way = Way { tables: self.pool(self.nearest(*to)), pages: self.pool(&only), to: *to, tried };
@@ -184,23 +159,25 @@ impl<M: Machine> GuestRam<M> {
             if !self.tlb.all_passed(watched) {
                 return None;
             }
-            let (_, rest) = moved.split_at(*done);
-            let (some, rest) = rest.split_at(rest.len().min(AT_ONCE));
-            for gfns in some.chunks(CHUNK) {
-                if !self.migrate_some(gfns, &way, counts, dying) {
-                    if *patience > 0 {
+            while let Some(rest @ [_, ..]) = moved.get(*done..) {
+                let some = rest.get(..CHUNK).unwrap_or(rest);
+                *has_more = false;
+                *done += match self.migrate_some(some, &way, counts, dying, &mut may_go_on) {
+                    Some(pages) => pages,
+                    None if *patience > 0 => {
                         *patience -= 1;
-                        *has_more = false;
                         return None;
                     }
-                    // Others watch pages all the time, perhaps one of these. They will be hot again.
-                    gfns.iter().for_each(|_| counts.note(Err(PlacementReason::Raced)));
+                    None => {
+                        // Others watch pages all the time, perhaps one of these. They will be hot again.
+                        some.iter().for_each(|_| counts.note(Err(PlacementReason::Raced)));
+                        some.len()
+                    }
+                };
+                *has_more = *done < moved.len();
+                if *has_more && !may_go_on() {
+                    return None;
                 }
-                *done += gfns.len();
-            }
-            *has_more = !rest.is_empty();
-            if *has_more {
-                return None;
             }
             // Whoever has passed this one has passed those of all parts.
             let token = self.tlb.retire();
@@ -228,29 +205,40 @@ impl<M: Machine> GuestRam<M> {
         self.hold_back(PendingShootdown::new(self.tlb.retire(), core::mem::take(&mut migration.dying)));
     }
 
-    /// A part of it, with the lock held: nobody may write these pages before a shootdown. `false` if some hart can write unseen what is
-    /// watched: a device may have written one of these pages, the guest after it, and somebody has watched it anew since.
+    /// A part of it, with the lock held: nobody may write these pages before a shootdown. How many of them it did, at least one; `None` if
+    /// some hart can write unseen what is watched: a device may have written one of these pages, the guest after it, and somebody has
+    /// watched it anew since.
     fn migrate_some(
         &self,
         gfns: &[Gfn],
         way: &Way<'_, M::Memory, impl Fn(Tries) -> Tries>,
         counts: &mut PlacedCounts,
         dying: &mut DyingList,
-    ) -> bool {
+        may_go_on: &mut impl FnMut() -> bool,
+    ) -> Option<usize> {
         let mut inner = self.inner.lock();
         if !self.tlb.all_passed(inner.last_watched) {
-            return false;
+            return None;
         }
-        gfns.iter().for_each(|gfn| counts.note(inner.migrate(way, *gfn, dying)));
+        let mut done = 0;
+        for gfn in gfns {
+            if done > 0 && !may_go_on() {
+                break;
+            }
+            counts.note(inner.migrate(way, *gfn, dying));
+            done += 1;
+        }
         inner.last_replaced = self.tlb.retire().generation();
-        true
+        Some(done)
     }
 
-    /// Gives these pages, which are watched or have copies already, a copy on their node: a few at a time. What came of it once it has ended.
+    /// Gives these pages, which are watched or have copies already, a copy on their node: one, and more as long as `may_go_on` says so. What
+    /// came of it once it has ended.
     pub fn step_replication(
         &self,
         replication: &mut Replication,
         tried: impl Fn(Tries) -> Tries,
+        mut may_go_on: impl FnMut() -> bool,
     ) -> Option<PlacedCounts> {
         let Replication { gfns, on, counts, patience, has_more } = replication;
         let only = [*on];
@@ -259,24 +247,26 @@ impl<M: Machine> GuestRam<M> {
             gfns.drain(..).for_each(|_| counts.note(Err(PlacementReason::NoMemory)));
             return Some(*counts);
         }
-        for chunk in 0.. {
-            if gfns.is_empty() {
-                break;
-            }
-            *has_more = chunk * CHUNK >= AT_ONCE;
-            if *has_more {
-                return None;
-            }
+        while !gfns.is_empty() {
             let some: ArrayVec<Gfn, CHUNK> = gfns.iter().rev().take(CHUNK).copied().collect();
-            if !self.replicate_some(&some, &way, counts) {
-                if *patience > 0 {
+            *has_more = false;
+            let done = match self.replicate_some(&some, &way, counts, &mut may_go_on) {
+                Some(pages) => pages,
+                None if *patience > 0 => {
                     *patience -= 1;
                     return None;
                 }
-                // Others watch pages all the time, perhaps one of these. They will be hot again.
-                some.iter().for_each(|_| counts.note(Err(PlacementReason::Raced)));
+                None => {
+                    // Others watch pages all the time, perhaps one of these. They will be hot again.
+                    some.iter().for_each(|_| counts.note(Err(PlacementReason::Raced)));
+                    some.len()
+                }
+            };
+            gfns.truncate(gfns.len() - done);
+            *has_more = !gfns.is_empty();
+            if *has_more && !may_go_on() {
+                return None;
             }
-            gfns.truncate(gfns.len() - some.len());
         }
         // Nothing is freed by it: it is enough that they fence soon.
         let _ = self.begin_generation();
@@ -285,17 +275,19 @@ impl<M: Machine> GuestRam<M> {
     }
 
     /// A part of it. The copies are made without the lock: who faults meanwhile does not wait for them, nor does who copies other
-    /// pages. `false` if some hart can write unseen what is watched, or somebody watched pages meanwhile.
+    /// pages. How many of them it did, at least one; `None` if some hart can write unseen what is watched, or somebody watched pages
+    /// meanwhile.
     fn replicate_some(
         &self,
         gfns: &[Gfn],
         way: &Way<'_, M::Memory, impl Fn(Tries) -> Tries>,
         counts: &mut PlacedCounts,
-    ) -> bool {
+        may_go_on: &mut impl FnMut() -> bool,
+    ) -> Option<usize> {
         let inner = self.inner.lock();
         let watched = inner.last_watched;
         if !self.tlb.all_passed(watched) {
-            return false;
+            return None;
         }
         // What is in them is moved one by one: the arrays never are.
         let mut masters = ArrayVec::<_, CHUNK>::new();
@@ -305,19 +297,23 @@ impl<M: Machine> GuestRam<M> {
         }
         drop(inner);
         for (gfn, master) in gfns.iter().zip(masters.drain(..)) {
+            if !copies.is_empty() && !may_go_on() {
+                break;
+            }
             copies.push(master.and_then(|master| way.copy(*gfn, master)));
         }
+        let done = copies.len();
         let mut inner = self.inner.lock();
         // One of the pages that were watched since could be one of these: written, and then watched anew.
         if inner.last_watched == watched {
             for (gfn, copy) in gfns.iter().zip(copies.drain(..)) {
                 counts.note(inner.replicate(way, *gfn, copy));
             }
-            return true;
+            return Some(done);
         }
         drop(inner);
         copies.drain(..).flatten().for_each(|(_, copy)| self.frames().free(copy));
-        false
+        None
     }
 
     /// The pages of a block go different ways from now on.

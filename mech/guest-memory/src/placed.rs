@@ -6,6 +6,36 @@ use crate::{GuestRam, Machine};
 use addr::NodeId;
 use control::{PlacementReason, PlacementStats, SampleStats};
 use core::sync::atomic::{AtomicU8, AtomicU16, AtomicU64, Ordering::Relaxed};
+use pmap::{PmapError, Refused};
+
+/// What came of a batch of pages.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct PlacedCounts {
+    /// Pages placed.
+    pub placed: u64,
+    /// Pages that were not, and why the last of them was not.
+    pub refused: u64,
+    /// See `refused`.
+    pub reason: Option<PlacementReason>,
+}
+
+impl PlacedCounts {
+    pub(super) fn note(&mut self, outcome: Result<(), PlacementReason>) {
+        match outcome {
+            Ok(()) => self.placed += 1,
+            Err(why) => (self.refused, self.reason) = (self.refused + 1, Some(why)),
+        }
+    }
+}
+
+/// Why the pmap refuses to move a page, as events tell it.
+pub(super) const fn reason_of(why: &PmapError) -> PlacementReason {
+    match why {
+        PmapError::Refused(Refused::Pinned) => PlacementReason::Pinned,
+        PmapError::OutOfTables | PmapError::OutOfMemory => PlacementReason::NoMemory,
+        _ => PlacementReason::Raced,
+    }
+}
 
 /// What placement did to a VM's pages.
 #[derive(Debug, Default)]

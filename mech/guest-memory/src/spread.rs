@@ -1,7 +1,7 @@
 //! Shared pages that harts of another node read from a copy (crate `frames`, module `spread`). The pmap says which page it is,
 //! and nothing of copies: they are for all VMs that have it.
 
-use crate::{GuestRam, Inner, Machine, PlacedCounts, has_reserve, place::reason_of};
+use crate::{GuestRam, Inner, Machine, PlacedCounts, has_reserve, placed::reason_of};
 use addr::{BASE_PAGE, Gfn, Mfn, NodeId, PageSize};
 use control::PlacementReason;
 use core::sync::atomic::Ordering::Relaxed;

@@ -42,10 +42,25 @@ impl Pmap {
         pages: u64,
         dying: &mut DyingList,
     ) -> Result<Released, PmapError> {
+        self.release_some(pool, start, pages, dying, STEP)
+    }
+
+    /// The same in shorter steps: a call looks at `most` entries, each of which tells of a page or of a block.
+    ///
+    /// # Errors
+    /// As for [`Pmap::release`].
+    pub fn release_some<M: MachineMemory>(
+        &mut self,
+        pool: &Pool<'_, M>,
+        start: Gfn,
+        pages: u64,
+        dying: &mut DyingList,
+        most: u32,
+    ) -> Result<Released, PmapError> {
         let end = start.raw().saturating_add(pages).min(self.base().raw() + self.pages());
         let mut at = start.max(self.base());
         let mut done = Released { next: None, looked_at: 0, pages: 0, pinned: 0, paged_out: 0 };
-        for _ in 0..STEP {
+        for _ in 0..most.min(STEP) {
             if at.raw() >= end {
                 return Ok(done);
             }

@@ -387,7 +387,7 @@ fn equal_blocks_of_two_vms_become_one() {
         let mut dying = DyingList::new();
         let mut next = Some(base);
         while let Some(at) = next {
-            next = pmap.release(&pool, at, PAGES_PER_LARGE, &mut dying).unwrap().next;
+            next = pmap.release_some(&pool, at, PAGES_PER_LARGE, &mut dying, 64).unwrap().next;
         }
         free(&frames, &memory, dying);
         assert!(frames.vm_pages(&memory, vm).is_empty());

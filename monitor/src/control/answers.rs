@@ -23,7 +23,7 @@ use frames::PageState;
 use rv::{csr, sbi};
 
 /// Events in one answer: all of them fit a frame.
-const EVENTS_PER_ANSWER: usize = 256;
+const EVENTS_PER_ANSWER: usize = 64;
 
 pub(super) fn machine() -> Reply {
     let description = machine::description();

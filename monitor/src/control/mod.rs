@@ -1,7 +1,7 @@
 //! The control port: one client (the supervisor or a management guest), served by the control hart in bounded steps.
 //!
 //! [`Server`] owns the conversation: it takes frames apart, answers requests, and keeps the streams going. It never
-//! blocks: what takes time (a VM that is loaded, or loses its memory) is answered later. What it says is bounded: neither is
+//! blocks: what takes time (a VM that is loaded, or loses its memory) is answered later. A step answers one request. What it says is bounded: neither is
 //! a request taken nor anything else said while [`Exchange::LIMIT`] bytes wait for the port.
 
 mod answers;
@@ -12,7 +12,8 @@ mod streams;
 pub use port::{ControlStream, Port};
 
 use crate::{
-    hart, io,
+    hart::{self, PreemptionPoint},
+    io,
     services::{
         mail::{self, Message},
         modules,
@@ -92,7 +93,7 @@ impl Server {
     }
 
     /// One bounded step: take requests, move streams on, give bytes to the port. `true` if there is more to do at once.
-    pub fn step(&mut self, port: &mut dyn Port) -> bool {
+    pub fn step(&mut self, port: &mut dyn Port, point: &mut PreemptionPoint<'_>) -> bool {
         // Those of earlier steps first: a request may begin another life of the VM that they wait for.
         self.answer_waiting();
         let mut is_busy = self.receive(port);
@@ -100,10 +101,13 @@ impl Server {
         self.answer_stores();
         console::set_watched(self.streams.has_console());
         crate::trace::set_all_followed(self.streams.follows_all());
-        is_busy |= self.streams.pump(&mut self.exchange);
+        point.pause();
+        is_busy |= self.streams.pump(&mut self.exchange, point);
         if let Some(relay) = &mut self.relay {
+            point.pause();
             is_busy |= relay.step(&mut self.exchange);
         }
+        point.pause();
         self.transmit(port);
         if self.shutdown.is_some() && self.has_stopped_all() && io::disks::stores::settle() {
             self.finish_shutdown(port);
@@ -111,25 +115,26 @@ impl Server {
         is_busy || self.exchange.can_go_on()
     }
 
-    /// Requests of earlier steps that had no room for their answers, then what has arrived since.
+    /// Answers one request: the next of those that came before, or the first of what has arrived since. `true` if there may be more.
     fn receive(&mut self, port: &mut dyn Port) -> bool {
-        self.handle_requests();
-        let has_some = self.exchange.receive(|chunk| port.read(chunk));
-        self.handle_requests();
+        if self.handle_next() {
+            return true;
+        }
         // The port interrupts again only after it has said that there is nothing.
-        has_some
+        let has_some = self.exchange.receive(|chunk| port.read(chunk));
+        self.handle_next() | has_some
     }
 
-    fn handle_requests(&mut self) {
-        while let Some(request) = self.exchange.next_request() {
-            match request {
-                Ok(message) => self.handle(message),
-                Err(FrameError::Garbage { bytes }) => {
-                    crate::trace::record(None, EventKind::ControlGarbage { bytes: bytes as u64 });
-                }
-                Err(FrameError::Undecodable { .. }) => self.error(0, ControlError::BadMessage),
+    fn handle_next(&mut self) -> bool {
+        let Some(request) = self.exchange.next_request() else { return false };
+        match request {
+            Ok(message) => self.handle(message),
+            Err(FrameError::Garbage { bytes }) => {
+                crate::trace::record(None, EventKind::ControlGarbage { bytes: bytes as u64 });
             }
+            Err(FrameError::Undecodable { .. }) => self.error(0, ControlError::BadMessage),
         }
+        true
     }
 
     fn transmit(&mut self, port: &mut dyn Port) {

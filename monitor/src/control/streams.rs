@@ -1,8 +1,11 @@
 //! Streams: consoles, named ports, followed events and uploads.
 
-use crate::services::{
-    modules::{self, Pieces},
-    registry,
+use crate::{
+    hart::PreemptionPoint,
+    services::{
+        modules::{self, Pieces},
+        registry,
+    },
 };
 use alloc::vec::Vec;
 use control::{
@@ -13,7 +16,10 @@ use control::{
 /// Streams open at a time.
 const MAX_STREAMS: usize = 64;
 /// Events in one message.
-const EVENTS_PER_MESSAGE: usize = 64;
+const EVENTS_PER_MESSAGE: usize = 32;
+/// Bytes of a console or port in one message: they are copied several times on their way.
+const BYTES_PER_MESSAGE: usize = 4 << 10;
+const _: () = assert!(BYTES_PER_MESSAGE <= MAX_DATA);
 
 #[derive(Debug)]
 enum Kind {
@@ -21,6 +27,13 @@ enum Kind {
     Port { vm: Name, port: Label, was_open: bool },
     Events { next: u64, which: Followed },
     Upload { name: Label, bytes: Pieces },
+}
+
+impl Kind {
+    /// Whether there are events that have not been looked at. A look at some of them may find none that is wanted.
+    fn is_behind(&self) -> bool {
+        matches!(self, Self::Events { next, which } if *next < crate::trace::next_sequence(*which))
+    }
 }
 
 #[derive(Debug)]
@@ -148,11 +161,11 @@ impl Streams {
         self.open.iter_mut().find(|stream| stream.id == id).ok_or(ControlError::UnknownStream { stream: id })
     }
 
-    /// Lets each stream say at most one message, as far as there is room: whoever finds none begins the next time. `true` if
-    /// something was said.
-    pub(super) fn pump(&mut self, exchange: &mut Exchange) -> bool {
+    /// Lets each stream say at most one message, as far as there is room and nobody calls the hart: whoever had no turn begins the next
+    /// time. `true` if there may be more to say.
+    pub(super) fn pump(&mut self, exchange: &mut Exchange, point: &mut PreemptionPoint<'_>) -> bool {
         let (count, begin) = (self.open.len(), self.first);
-        let (mut ended, mut has_spoken) = (Vec::new(), false);
+        let (mut ended, mut is_busy) = (Vec::new(), false);
         for at in (begin..begin + count).map(|at| at % count) {
             if !exchange.has_room() {
                 self.first = at;
@@ -161,16 +174,23 @@ impl Streams {
             let Stream { id, kind } = &mut self.open[at];
             let data = match next_data(kind) {
                 Ok(Some(data)) => data,
-                Ok(None) => continue,
+                Ok(None) => {
+                    is_busy |= kind.is_behind();
+                    continue;
+                }
                 Err(end) => {
                     ended.push(*id);
                     StreamData::End(end)
                 }
             };
-            has_spoken |= exchange.send(&ServerMessage { id: *id, body: Body::Stream(data) }).is_ok();
+            is_busy |= exchange.send(&ServerMessage { id: *id, body: Body::Stream(data) }).is_ok();
+            if !point.may_go_on() {
+                self.first = at + 1;
+                break;
+            }
         }
         self.open.retain(|stream| !ended.contains(&stream.id));
-        has_spoken
+        is_busy
     }
 }
 
@@ -180,7 +200,7 @@ fn next_data(kind: &mut Kind) -> Result<Option<StreamData>, StreamEnd> {
         Kind::Console { vm, next } => {
             let mut registry = registry::lock();
             let console = registry.find(vm).map_err(|_| StreamEnd::VmGone)?.console.lock();
-            let (offset, bytes) = console.read(*next, MAX_DATA.min(16 << 10));
+            let (offset, bytes) = console.read(*next, BYTES_PER_MESSAGE);
             if bytes.is_empty() {
                 return Ok(None);
             }
@@ -198,7 +218,7 @@ fn next_data(kind: &mut Kind) -> Result<Option<StreamData>, StreamEnd> {
                 return Ok(Some(StreamData::PortState { guest_open }));
             }
             let Some(life) = life else { return Ok(None) };
-            let bytes = life.platform().port_output(&life, port, MAX_DATA.min(16 << 10));
+            let bytes = life.platform().port_output(&life, port, BYTES_PER_MESSAGE);
             Ok((!bytes.is_empty()).then_some(StreamData::Port { bytes }))
         }
         Kind::Events { next, which } => {
@@ -207,7 +227,8 @@ fn next_data(kind: &mut Kind) -> Result<Option<StreamData>, StreamEnd> {
             }
             let batch = super::answers::event_batch(*next, EVENTS_PER_MESSAGE, *which);
             *next = batch.next;
-            Ok(Some(StreamData::Events(batch)))
+            let is_news = !batch.events.is_empty() || batch.lost > 0;
+            Ok(is_news.then_some(StreamData::Events(batch)))
         }
         Kind::Upload { .. } => Ok(None),
     }

@@ -10,7 +10,7 @@ mod tools;
 
 pub use dying::Dying;
 pub use stopwatch::Stopwatch;
-pub use tools::HartTools;
+pub use tools::{HartTools, PreemptionPoint};
 
 use addr::{CpuIndex, HartId, NodeId};
 use alloc::boxed::Box;

@@ -36,16 +36,15 @@ pub struct Stretch {
     since: u64,
     /// What was noted last, and the beginning of the stretch that it was noted of.
     noted: (Place, u64),
-    /// Ticks of the shortest class: most stretches are of that.
-    short: u64,
-    timebase_hz: u64,
+    /// The most ticks of each class but the last.
+    limits: [u64; STRETCH_LIMITS_US.len()],
 }
 
 impl Stretch {
     /// Begins at `now`.
-    pub const fn new(now: u64, timebase_hz: u64) -> Self {
-        let short = timebase_hz * STRETCH_LIMITS_US[0] as u64 / 1_000_000;
-        Self { since: now, noted: (WAKEUP, now), short, timebase_hz }
+    pub fn new(now: u64, timebase_hz: u64) -> Self {
+        let limits = STRETCH_LIMITS_US.map(|us| u64::from(us).saturating_mul(timebase_hz) / 1_000_000);
+        Self { since: now, noted: (WAKEUP, now), limits }
     }
 
     /// The hart is in the monitor from `now` on.
@@ -63,7 +62,9 @@ impl Stretch {
     #[inline(always)]
     pub fn end(&self, now: u64, counters: &StretchCounters) {
         let ticks = now.wrapping_sub(self.since);
-        if ticks <= self.short {
+        let [shortest, ..] = self.limits;
+        // Most are of that.
+        if ticks <= shortest {
             super::add(&counters.counts[0], 1);
         } else {
             self.end_long(ticks, counters);
@@ -73,9 +74,8 @@ impl Stretch {
     #[cold]
     #[inline(never)]
     fn end_long(&self, ticks: u64, counters: &StretchCounters) {
-        let us = u128::from(ticks) * 1_000_000 / u128::from(self.timebase_hz);
-        let class = STRETCH_LIMITS_US.iter().position(|limit| us <= u128::from(*limit));
-        if let Some(count) = counters.counts.get(class.unwrap_or(STRETCH_LIMITS_US.len())) {
+        let class = self.limits.iter().take_while(|limit| ticks > **limit).count();
+        if let Some(count) = counters.counts.get(class) {
             super::add(count, 1);
         }
         if ticks > counters.worst.load(Relaxed) {

@@ -1,6 +1,6 @@
 //! What the vCPUs of a hart share of it.
 
-use super::stretch::{Stretch, StretchCounters};
+use super::stretch::{Place, Stretch, StretchCounters};
 use crate::machine::Capabilities;
 use rv::{csr, fields::interrupt};
 use tlb::HartVmids;
@@ -91,6 +91,31 @@ impl HartTools {
 fn watch_files(files: u64) {
     // UNSAFETY and SAFETY: hgeie only selects whose interrupts become SGEI, which the per-hart loop handles.
     unsafe { csr::hgeie::write(files) };
+}
+
+/// Where a hart that does something long in pieces looks, between any two of them, whether anybody calls it.
+pub struct PreemptionPoint<'a> {
+    pub tools: &'a mut HartTools,
+    pub counters: &'a StretchCounters,
+    /// What a long stretch of it is told as.
+    pub place: Place,
+}
+
+impl PreemptionPoint<'_> {
+    /// Whether nobody calls the hart. If so, its stretch in the monitor ends here, and another one begins.
+    pub fn may_go_on(&mut self) -> bool {
+        let is_called = self.tools.is_called();
+        if !is_called {
+            self.tools.look(self.counters);
+            self.tools.stretch.note(self.place);
+        }
+        !is_called
+    }
+
+    /// The same in the midst of what is done to its end even if somebody calls.
+    pub fn pause(&mut self) {
+        let _ = self.may_go_on();
+    }
 }
 
 #[expect(unsafe_code)]

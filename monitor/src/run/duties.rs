@@ -6,7 +6,7 @@
 use crate::{
     control::{ControlStream, Server},
     hart::{
-        self, Hart, HartTools,
+        self, Hart, HartTools, PreemptionPoint,
         stretch::{self, Place},
     },
     io::{disks, network},
@@ -82,14 +82,14 @@ pub fn device_interrupt(hart: &Hart, source: InterruptSource) {
     }
 }
 
-/// One bounded step of each duty that is due. Between two of them the hart looks whether anybody calls it: if nobody does, its stretch
-/// in the monitor ends there.
+/// One bounded step of each duty that is due, with a preemption point between any two of them.
 pub fn step(hart: &Hart, tools: &mut HartTools) {
     agenda::poll();
     let is_called = agenda::take_call();
     let (mut begin, mut longest) = (csr::time::read(), 0);
     for (place, duty) in DUTIES {
-        duty(is_called);
+        let mut point = PreemptionPoint { tools, counters: &hart.counters.stretches, place };
+        duty(is_called, &mut point);
         let end = csr::time::read();
         let took = end.wrapping_sub(begin);
         begin = end;
@@ -105,36 +105,39 @@ pub fn step(hart: &Hart, tools: &mut HartTools) {
     plan();
 }
 
+/// A step of one, told whether somebody has called, and with preemption points if it takes long.
+type Duty = fn(bool, &mut PreemptionPoint<'_>);
+
 /// What the control hart does, and what a long stretch of it is told as. Some of it is done when somebody has called.
-const DUTIES: [(Place, fn(bool)); 9] = [
-    (stretch::DUTIES, |_| cells::step()),
-    (stretch::CLIENTS, |is_called| if_busy(is_called, serve)),
-    (stretch::DISKS, |is_called| if_busy(is_called, disks::step)),
-    (stretch::NETWORK, |is_called| if_busy(is_called, network::step)),
-    (stretch::MEMORY, |_| {
+const DUTIES: [(Place, Duty); 9] = [
+    (stretch::DUTIES, |_, _| cells::step()),
+    (stretch::CLIENTS, |is_called, point| if_busy(is_called, || serve(point))),
+    (stretch::DISKS, |is_called, _| if_busy(is_called, disks::step)),
+    (stretch::NETWORK, |is_called, _| if_busy(is_called, network::step)),
+    (stretch::MEMORY, |_, _| {
         heap_reserve::step();
         promises::step();
         reclaim::step();
         joining::step();
     }),
-    (stretch::DUTIES, |_| {
+    (stretch::DUTIES, |_, _| {
         alarms::step();
         reports::step();
     }),
-    (stretch::MERGING, |_| merging::step()),
-    (stretch::LOOKS, |_| locality::step()),
-    (stretch::BALANCE, |_| spread_vcpus()),
+    (stretch::MERGING, |_, point| merging::step(point)),
+    (stretch::LOOKS, |_, point| locality::step(point)),
+    (stretch::BALANCE, |_, _| spread_vcpus()),
 ];
 
 /// Does a step of what was called for, if it was; there may be more to do at once.
-fn if_busy(is_called: bool, step: fn() -> bool) {
+fn if_busy(is_called: bool, step: impl FnOnce() -> bool) {
     if is_called && step() {
         agenda::call_again();
     }
 }
 
 /// Clients, and lives of VMs. Clients are heard when all VMs that start with the machine have been built.
-fn serve() -> bool {
+fn serve(point: &mut PreemptionPoint<'_>) -> bool {
     let mut served = SERVED.lock();
     let served = served.get_or_insert_with(begin);
     if let Some(name) = served.to_start.pop() {
@@ -143,7 +146,7 @@ fn serve() -> bool {
         }
         return true;
     }
-    served.server.step(&mut ControlStream) | registry::lock().step()
+    served.server.step(&mut ControlStream, point) | registry::lock().step(point)
 }
 
 fn spread_vcpus() {

@@ -1,7 +1,7 @@
 //! The half of a hart that only the hart itself touches.
 
 use crate::{
-    hart::{self, Hart, HartTools, stretch},
+    hart::{self, Hart, HartTools, PreemptionPoint, stretch},
     machine::{Capabilities, node_box::NodeBox},
     services::{
         balance,
@@ -93,18 +93,13 @@ impl HartLocal {
 
     /// Goes on with the jobs, each as far as it comes. Once somebody calls, the others have their turn first the next time.
     pub(super) fn step_jobs(&mut self, hart: &Hart) {
-        let tools = &mut self.tools;
-        if !self.jobs.is_empty() {
-            tools.stretch.note(stretch::PLACEMENT);
+        if self.jobs.is_empty() {
+            return;
         }
-        let mut may_go_on = || {
-            let is_called = tools.is_called();
-            if !is_called {
-                tools.look(&hart.counters.stretches);
-                tools.stretch.note(stretch::PLACEMENT);
-            }
-            !is_called
-        };
+        self.tools.stretch.note(stretch::PLACEMENT);
+        let mut point =
+            PreemptionPoint { tools: &mut self.tools, counters: &hart.counters.stretches, place: stretch::PLACEMENT };
+        let mut may_go_on = || point.may_go_on();
         let mut jobs = core::mem::take(&mut self.jobs).into_iter();
         let mut unfinished = Vec::new();
         for job in jobs.by_ref() {

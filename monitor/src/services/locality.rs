@@ -12,6 +12,7 @@ pub use job::Job;
 
 use super::registry;
 use crate::{
+    hart::PreemptionPoint,
     machine::{capabilities, description, devices, memory, options},
     trace,
     vm::Vm,
@@ -27,10 +28,10 @@ use port::{Numbering, Port};
 use rv::csr;
 use spin::Mutex;
 
-/// Pages with copies that are looked at, at each look, to see whether they still need them; and how many while there is
-/// nothing else to do.
+/// Pages with copies that are looked at, at each look, to see whether they still need them; and how many times as many while there
+/// is nothing else to do.
 const SWEPT: usize = 8;
-const SWEPT_IDLE: usize = 512;
+const SWEEPS_IDLE: usize = 64;
 /// How tries of pages are counted, whoever proposes them.
 const THRESHOLDS: Thresholds = Thresholds::for_misses();
 
@@ -51,7 +52,7 @@ fn is_due() -> bool {
 }
 
 /// One look, if it is due.
-pub fn step() {
+pub fn step(point: &mut PreemptionPoint<'_>) {
     if !is_due() {
         return;
     }
@@ -60,7 +61,7 @@ pub fn step() {
         0
     } else {
         let mut counters = devices::all().counters.as_ref().map(|counters| counters.lock());
-        STATE.lock().look(counters.as_deref_mut(), now)
+        STATE.lock().look(counters.as_deref_mut(), now, point)
     };
     let next = capabilities().timebase_hz.checked_div(hz).map_or(u64::MAX, |ticks| now + ticks);
     NEXT_LOOK.store(next, Ordering::Relaxed);
@@ -160,7 +161,7 @@ impl Locality {
     }
 
     /// One look: how many there should be per second from now on.
-    fn look(&mut self, counters: Option<&mut MissCounters>, now: u64) -> u64 {
+    fn look(&mut self, counters: Option<&mut MissCounters>, now: u64, point: &mut PreemptionPoint<'_>) -> u64 {
         memory::frames().sweep_spread(SWEPT);
         let by_misses = options().placement_by == PlacementBy::Misses && counters.is_some();
         let counters = counters.filter(|counters| counters.is_on());
@@ -169,7 +170,12 @@ impl Locality {
         }
         let guests = Guests::now(&mut self.lanes);
         if guests.vms.is_empty() {
-            memory::frames().sweep_spread(SWEPT_IDLE);
+            for _ in 0..SWEEPS_IDLE {
+                memory::frames().sweep_spread(SWEPT);
+                if !point.may_go_on() {
+                    break;
+                }
+            }
         }
         tell_news(&guests);
         let Self { planner, numbering, reports, lanes } = self;
@@ -178,7 +184,8 @@ impl Locality {
         }
         let look =
             Look { now, hz: capabilities().timebase_hz, nodes: description().nodes.count(), guests: &guests.facts };
-        let mut port = Port { guests: &guests, counters: counters.zip(numbering.as_ref()), reports, lanes, began: now };
+        let mut port =
+            Port { guests: &guests, counters: counters.zip(numbering.as_ref()), reports, lanes, began: now, point };
         if by_misses { planner.look(&look, &mut port) } else { planner.look_at_samples(&look, &mut port) }
     }
 }

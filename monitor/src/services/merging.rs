@@ -7,7 +7,7 @@ mod wire;
 
 use super::registry;
 use crate::{
-    hart,
+    hart::{self, PreemptionPoint},
     io::sent,
     machine::{agenda, capabilities},
     vm::{
@@ -36,9 +36,12 @@ const LONGEST_PAUSE_S: u64 = 1;
 /// How long a step waits for a moment in which the control hart runs no guest. A guest that never rests is interrupted no
 /// more often.
 const PATIENCE_S: u64 = 1;
-/// Pages that are searched for anything but zeroes at a time; divides 64.
-const SEARCH: u64 = 32;
-/// How often that is done in one step while no page is zeroes, and proposals that come to nothing in one step.
+/// Pages that are searched for anything but zeroes between two preemption points, most often a few words of each; divides 64.
+const SEARCH: u64 = 1;
+/// Pages searched in one step while nobody calls, and those of them that were read to their ends.
+const SEARCHED: u64 = 256;
+const READ: u32 = 32;
+/// Proposals that come to nothing in one step.
 const LOOKS: usize = 8;
 /// Pages of zeroes, or equal to another guest's, for which a large page is given up: a quarter of it.
 const WORTH_A_SPLIT: u64 = PAGES_PER_LARGE / 4;
@@ -87,6 +90,26 @@ enum Finder {
 
 /// What two guests may have in common: the original, the copy, and their pages.
 type Candidate = (Arc<Vm>, Arc<Vm>, Candidates);
+
+/// How much of a block has been searched in a step: most pages are told by their first words, the others take longer.
+#[derive(Clone, Copy, Debug, Default)]
+struct Searched {
+    pages: u64,
+    read: u32,
+}
+
+impl Searched {
+    /// Whether the step goes on.
+    fn goes_on(self, point: &mut PreemptionPoint<'_>) -> bool {
+        self.pages == 0 || (self.pages < SEARCHED && self.read < READ && point.may_go_on())
+    }
+
+    /// The next [`SEARCH`] pages, of which these were what was searched for.
+    const fn add(&mut self, bits: u64) {
+        self.pages += SEARCH;
+        self.read += bits.count_ones();
+    }
+}
 
 impl Search {
     const fn new(vm: VmId, first: Gfn) -> Self {
@@ -217,7 +240,7 @@ pub fn is_due() -> bool {
 }
 
 /// A bounded piece of work, if it is due.
-pub fn step() {
+pub fn step(point: &mut PreemptionPoint<'_>) {
     if !is_due() {
         return;
     }
@@ -226,7 +249,7 @@ pub fn step() {
     // Whoever sends something from here on calls again.
     NEXT.store(u64::MAX, Ordering::SeqCst);
     LATEST.store(u64::MAX, Ordering::SeqCst);
-    work.step(now);
+    work.step(now, point);
     let due = work.policy.next_due().min(work.wire.next_due());
     let is_busy = work.is_under_way() || due <= now;
     UNDER_WAY.store(is_busy, Ordering::Relaxed);
@@ -253,21 +276,23 @@ impl Work {
     }
 
     /// Begins to merge, and goes on with it as far as that comes.
-    fn merge(&mut self, candidate: Option<Candidate>, by: Finder) {
+    fn merge(&mut self, candidate: Option<Candidate>, by: Finder, point: &mut PreemptionPoint<'_>) {
         let Some((original, copy, candidates)) = candidate else { return };
-        let merge = Merge::begin(original.memory(), copy.memory(), &candidates);
+        let merge = Merge::begin(original.memory(), copy.memory(), &candidates, || point.pause());
         self.pages = merge.map(|merge| Pages { original: original.id, copy: copy.id, merge, by });
-        self.go_on_merging();
+        self.go_on_merging(point);
     }
 
-    fn go_on_merging(&mut self) {
+    fn go_on_merging(&mut self, point: &mut PreemptionPoint<'_>) {
         let Some(pages) = &mut self.pages else { return };
         let by = pages.by;
         let Some((theirs, own)) = alive(pages.original).zip(alive(pages.copy)) else {
             self.pages = None;
             return;
         };
-        let Some(merged) = pages.merge.step(theirs.memory(), own.memory()) else { return };
+        let Some(merged) = pages.merge.step(theirs.memory(), own.memory(), || point.may_go_on()) else {
+            return;
+        };
         self.pages = None;
         self.breaks.merged(merged);
         for life in [&theirs, &own] {
@@ -285,36 +310,36 @@ impl Work {
     }
 
     /// Pages of zeroes go back, if nobody has written them since they were watched.
-    fn drop_zero_pages(&mut self) {
+    fn drop_zero_pages(&mut self, point: &mut PreemptionPoint<'_>) {
         let Some((vm, zeroes)) = self.zero_pages.take() else { return };
         let Some(life) = alive(vm) else { return };
-        match life.memory().drop_zero_pages(&zeroes) {
+        match life.memory().drop_zero_pages(&zeroes, || point.pause()) {
             Some(dropped) => self.zeroes += dropped,
             None => self.zero_pages = Some((vm, zeroes)),
         }
     }
 
-    fn step(&mut self, now: u64) {
+    fn step(&mut self, now: u64, point: &mut PreemptionPoint<'_>) {
         if self.pages.is_some() {
-            return self.go_on_merging();
+            return self.go_on_merging(point);
         }
         if self.zero_pages.is_some() {
-            return self.drop_zero_pages();
+            return self.drop_zero_pages(point);
         }
         if let Some(search) = self.search.take() {
-            self.search = self.go_on(search);
+            self.search = self.go_on(search, point);
             return;
         }
         if let Some(kernels) = &mut self.kernels {
-            match kernels.step() {
-                Some(candidate) => self.merge(candidate, Finder::Pass),
+            match kernels.step(point) {
+                Some(candidate) => self.merge(candidate, Finder::Pass, point),
                 None => self.kernels = None,
             }
             return;
         }
         if let Some(places) = &mut self.places {
-            match places.step() {
-                Some(candidate) => self.merge(candidate, Finder::Pass),
+            match places.step(point) {
+                Some(candidate) => self.merge(candidate, Finder::Pass, point),
                 None => self.places = None,
             }
             return;
@@ -323,7 +348,8 @@ impl Work {
             match self.policy.next(now) {
                 Some(Proposal::Compare { original, copy, pages }) => {
                     let candidate = candidates(original, copy, pages);
-                    self.merge(candidate, Finder::PassOfBlock(last_of(original.1, pages), last_of(copy.1, pages)));
+                    let by = Finder::PassOfBlock(last_of(original.1, pages), last_of(copy.1, pages));
+                    self.merge(candidate, by, point);
                     return;
                 }
                 Some(Proposal::Kernels { original, copy }) => {
@@ -335,7 +361,7 @@ impl Work {
                     return;
                 }
                 Some(Proposal::Zeroes { vm, first }) => {
-                    self.search = self.go_on(Search::new(vm, first));
+                    self.search = self.go_on(Search::new(vm, first), point);
                     return;
                 }
                 Some(Proposal::Passed { vm }) => {
@@ -345,7 +371,7 @@ impl Work {
                     }
                 }
                 None => {
-                    self.merged_by_wire(now);
+                    self.merged_by_wire(now, point);
                     return;
                 }
             }
@@ -353,9 +379,9 @@ impl Work {
     }
 
     /// A piece of work on what went over the wire.
-    fn merged_by_wire(&mut self, now: u64) {
-        let candidate = self.wire.step(now, &self.policy);
-        self.merge(candidate, Finder::Wire);
+    fn merged_by_wire(&mut self, now: u64, point: &mut PreemptionPoint<'_>) {
+        let candidate = self.wire.step(now, &self.policy, point);
+        self.merge(candidate, Finder::Wire, point);
         if self.by_wire != 0 && !self.wire.is_searching() {
             let merged = core::mem::take(&mut self.by_wire);
             crate::trace::record(None, EventKind::PagesMerged { merged, zeroes: 0 });
@@ -363,19 +389,17 @@ impl Work {
     }
 
     /// Searches on; `None` when it has ended.
-    fn go_on(&mut self, mut search: Search) -> Option<Search> {
+    fn go_on(&mut self, mut search: Search, point: &mut PreemptionPoint<'_>) -> Option<Search> {
         let life = alive(search.vm)?;
         match search.stage {
             Stage::Look => {
-                // Most pages are told by their first words; those that are not take all of a step.
-                for _ in 0..LOOKS {
+                let mut searched = Searched::default();
+                while searched.goes_on(point) {
                     let bits = life.memory().zeroes(Gfn::new(search.first.raw() + search.zero.done()), SEARCH);
                     search.zero.add(bits, SEARCH);
+                    searched.add(bits);
                     if search.zero.is_done() {
                         return looked(life.memory(), search);
-                    }
-                    if bits != 0 {
-                        break;
                     }
                 }
                 Some(search)
@@ -384,13 +408,17 @@ impl Work {
                 if !life.memory().is_in_force(since) {
                     return Some(search);
                 }
-                let bits = life.memory().zeroes(Gfn::new(search.first.raw() + search.zero.done()), SEARCH);
-                if bits != (1 << SEARCH) - 1 {
-                    return None;
-                }
-                search.zero.add(bits, SEARCH);
-                if !search.zero.is_done() {
-                    return Some(search);
+                let mut searched = Searched::default();
+                while !search.zero.is_done() {
+                    if !searched.goes_on(point) {
+                        return Some(search);
+                    }
+                    let bits = life.memory().zeroes(Gfn::new(search.first.raw() + search.zero.done()), SEARCH);
+                    if bits != (1 << SEARCH) - 1 {
+                        return None;
+                    }
+                    search.zero.add(bits, SEARCH);
+                    searched.add(bits);
                 }
                 if life.memory().drop_zeroes(search.first, since) {
                     self.zeroes += PAGES_PER_LARGE;
@@ -400,7 +428,7 @@ impl Work {
             Stage::Drop => {
                 let portion = search.zero.next_portion(search.first);
                 self.zero_pages = Some((search.vm, life.memory().watch_zero_pages(&portion)));
-                self.drop_zero_pages();
+                self.drop_zero_pages(point);
                 (!search.zero.is_done()).then_some(search)
             }
         }

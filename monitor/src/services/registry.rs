@@ -10,7 +10,7 @@ use super::{
     merging, promises,
 };
 use crate::{
-    hart,
+    hart::{self, PreemptionPoint},
     machine::{cell, memory, relief},
     vm::{Ending, Vm, console::Console, platform::Traffic, shared::SharedVcpu},
 };
@@ -27,7 +27,10 @@ const RESET_LIMIT: u32 = 10;
 const RESET_WINDOW_S: u64 = 60;
 
 /// Blocks of memory, and users of shared pages, that one step of the leak check looks at.
-const CENSUS_STEP: u64 = 2048;
+const CENSUS_STEP: u64 = 512;
+
+/// Steps of loading between two looks at everything else the control hart has to do.
+const LOADED_AT_ONCE: u32 = 16;
 
 /// A VM as its owner knows it.
 #[derive(Debug)]
@@ -220,13 +223,13 @@ impl Registry {
 
     /// One bounded step of work: VMs that begin are loaded and launched; those that end lose their vCPUs, then their memory,
     /// then stop or start again. `true` while there is more to do at once.
-    pub fn step(&mut self) -> bool {
+    pub fn step(&mut self, point: &mut PreemptionPoint<'_>) -> bool {
         let mut is_busy = false;
         for record in &mut self.records {
             is_busy |= record.step();
         }
         // One VM is loaded at a time: the step would be as long as there are VMs else.
-        is_busy | self.records.iter_mut().find_map(Record::load).is_some()
+        is_busy | self.records.iter_mut().find_map(|record| record.load(point)).is_some()
     }
 
     /// Ends every VM: the machine shuts down.
@@ -383,10 +386,18 @@ impl Record {
         Ok(())
     }
 
-    /// One bounded step for a VM that is loaded; `None` if it is not. It goes on while the VM is paused.
-    fn load(&mut self) -> Option<()> {
+    /// Some steps for a VM that is loaded; `None` if it is not. It goes on while the VM is paused.
+    fn load(&mut self, point: &mut PreemptionPoint<'_>) -> Option<()> {
         let vm = self.newcomer()?.clone();
-        match self.loading.as_mut()?.step(&vm) {
+        let loading = self.loading.as_mut()?;
+        let mut step = loading.step(&vm);
+        for _ in 1..LOADED_AT_ONCE {
+            if !matches!(step, Step::More) || !point.may_go_on() {
+                break;
+            }
+            step = loading.step(&vm);
+        }
+        match step {
             Step::More => {}
             Step::Loaded => self.launch(&vm),
             Step::NoPage => relief::tell_short(self.id),

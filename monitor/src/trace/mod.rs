@@ -14,8 +14,8 @@ use spin::{Mutex, Once};
 
 /// Events kept per hart.
 const CAPACITY: usize = 1024;
-/// Events that are looked at in a read, wanted or not: all rings are locked meanwhile.
-const LOOKED_AT: u64 = 1024;
+/// Events that are looked at in a read, wanted or not: all rings are locked meanwhile, and other harts wait to add to theirs.
+const LOOKED_AT: u64 = 128;
 
 /// The events of one hart. Sequence numbers are taken under its lock, so that who holds all rings sees no gap that is
 /// still to be filled.

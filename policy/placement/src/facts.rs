@@ -195,6 +195,9 @@ pub trait Facts<const N: usize = NODES> {
 
 /// Who takes proposals. What cannot be done is refused, with `false` or by doing nothing.
 pub trait Hands<const N: usize = NODES> {
+    /// A preemption point: whether nobody calls the hart that looks. If somebody does, what can wait for the next look does so.
+    fn may_go_on(&mut self) -> bool;
+
     /// Pages are hot from so many misses of one node on.
     fn set_threshold(&mut self, misses: u32);
 

@@ -40,9 +40,10 @@ pub const IDLE_HZ: u64 = 10;
 const INTERVAL_HZ: u64 = 10;
 /// How long a page is watched, in fractions of a second.
 const WATCH_HZ: u64 = 100;
-/// Hot pages that are judged at a look, and those taken from the device.
+/// Hot pages that are judged at a look, those taken from the device, and those between two preemption points.
 const REPORTS: usize = 128;
 const MOST_REPORTS: usize = 512;
+const AT_A_TIME: usize = 32;
 /// How pages are judged here.
 const THRESHOLDS: Thresholds = Thresholds::for_misses();
 
@@ -167,8 +168,9 @@ impl<const N: usize> Planner<N> {
         let mut to_watch = Batches::new();
         let mut count = 0;
         // What is no news needs no room, or a block would be noted when all hot pages of those before it have been told.
-        while room > 0 && count < MOST_REPORTS {
-            let taken = machine.take_hot(room).min(room);
+        while room > 0 && count < MOST_REPORTS && (count == 0 || machine.may_go_on()) {
+            let most = room.min(AT_A_TIME);
+            let taken = machine.take_hot(most).min(most);
             if taken == 0 {
                 break;
             }
@@ -223,6 +225,8 @@ impl<const N: usize> Planner<N> {
             // The misses on a block that may not be tried need not be added up.
             if located.history.lets(may_retry, self.tick, &THRESHOLDS) {
                 self.note_block(machine, guest, &located, page, look.now);
+                // That took long. What was taken from the device is judged, whoever calls.
+                let _ = machine.may_go_on();
             } else {
                 self.leave_block(page, by);
                 machine.leave(located.guest, 1, Reason::Tried);

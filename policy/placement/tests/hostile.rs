@@ -195,6 +195,10 @@ impl Facts for Flood {
 }
 
 impl Hands for Flood {
+    fn may_go_on(&mut self) -> bool {
+        true
+    }
+
     fn set_threshold(&mut self, _: u32) {}
     fn count_anew(&mut self) {}
     fn watch(&mut self, _: usize, _: NodeId, _: &mut Vec<Gfn>) {}

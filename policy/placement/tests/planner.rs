@@ -120,6 +120,24 @@ fn a_vm_has_two_jobs_at_a_time_and_a_hart_one() {
 }
 
 #[test]
+fn a_look_ends_early_if_somebody_calls_and_nothing_is_lost() {
+    let mut fake = Fake::new(1);
+    let mut planner = begun(&mut fake);
+    for page in 0..100 {
+        fake.back(0, GFN + page, PAGE + page, 0);
+        fake.miss(PAGE + page, 1, T.hot);
+    }
+    fake.is_called = true;
+    fake.look(&mut planner, 5);
+    let early: usize = fake.take_sent().iter().map(|(_, job)| pages_of(job)).sum();
+    assert!((1..100).contains(&early), "{early} pages");
+    fake.is_called = false;
+    fake.look(&mut planner, 10);
+    let late: usize = fake.take_sent().iter().map(|(_, job)| pages_of(job)).sum();
+    assert_eq!(early + late, 100);
+}
+
+#[test]
 fn the_control_hart_copies_if_nobody_else_can() {
     let mut fake = Fake::new(1);
     let mut planner = begun(&mut fake);

@@ -108,6 +108,10 @@ impl<const N: usize> Facts<N> for World<N> {
 }
 
 impl<const N: usize> Hands<N> for World<N> {
+    fn may_go_on(&mut self) -> bool {
+        true
+    }
+
     fn set_threshold(&mut self, misses: u32) {
         self.threshold = misses;
     }

@@ -31,7 +31,7 @@ impl Job {
     /// Pages of `original` and `copy` become one where they are equal.
     pub fn merge(world: &World, original: usize, copy: usize, pages: &[(u64, u64)]) -> Option<Self> {
         let pages: Candidates = pages.iter().map(|(from, to)| (gfn(*from), gfn(*to))).collect();
-        let merge = Merge::begin(world.ram(original), world.ram(copy), &pages)?;
+        let merge = Merge::begin(world.ram(original), world.ram(copy), &pages, || ())?;
         Some(Self::Merge(original, copy, Box::new(merge)))
     }
 
@@ -60,19 +60,19 @@ impl Job {
     fn step_here(self, world: &World) -> Option<Self> {
         match self {
             Self::Migration(vm, mut migration) => {
-                let done = world.ram(vm).step_migration(&mut migration, tried);
+                let done = world.ram(vm).step_migration(&mut migration, tried, || false);
                 done.is_none().then_some(Self::Migration(vm, migration))
             }
             Self::Replication(vm, mut replication) => {
-                let done = world.ram(vm).step_replication(&mut replication, tried);
+                let done = world.ram(vm).step_replication(&mut replication, tried, || false);
                 done.is_none().then_some(Self::Replication(vm, replication))
             }
             Self::Merge(original, copy, mut merge) => {
-                let done = merge.step(world.ram(original), world.ram(copy));
+                let done = merge.step(world.ram(original), world.ram(copy), || false);
                 done.is_none().then_some(Self::Merge(original, copy, merge))
             }
             Self::ZeroPages(vm, pages) => {
-                let done = world.ram(vm).drop_zero_pages(&pages);
+                let done = world.ram(vm).drop_zero_pages(&pages, || ());
                 done.is_none().then_some(Self::ZeroPages(vm, pages))
             }
             Self::ZeroBlock(vm, first, watched, seen) => Self::step_zeroes(world, vm, first, watched, seen),

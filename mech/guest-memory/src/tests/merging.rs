@@ -209,10 +209,10 @@ fn single_pages_of_zeroes_go_back_unless_they_are_written() {
     let zeroes = ram.watch_zero_pages(&(0..3).map(gfn).collect());
     // Until it leaves, a hart writes what it knows.
     assert_eq!(world.store(0, 0, 2, 7), Did::Value(7));
-    assert!(ram.drop_zero_pages(&zeroes).is_none(), "hart 0 can write them unseen");
+    assert!(ram.drop_zero_pages(&zeroes, || ()).is_none(), "hart 0 can write them unseen");
     world.interrupt_all();
     assert_eq!(world.store(1, 0, 1, 8), Did::Value(8));
-    assert_eq!(ram.drop_zero_pages(&zeroes), Some(1));
+    assert_eq!(ram.drop_zero_pages(&zeroes, || ()), Some(1));
     assert_eq!([0, 1, 2].map(|page| world.load(0, 0, page)), [0, 8, 7].map(Did::Value));
     rest(&world);
     world.end();

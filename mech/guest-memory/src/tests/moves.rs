@@ -40,22 +40,49 @@ fn a_page_moves_between_a_reader_and_a_writer() {
     let world = world();
     let ram = world.ram(0);
     let mut migration = ram.begin_migration(&[gfn(0), gfn(1)], TO);
-    assert!(ram.step_migration(&mut migration, tried).is_none(), "hart 1 can write it unseen");
+    assert!(ram.step_migration(&mut migration, tried, || true).is_none(), "hart 1 can write it unseen");
     assert_eq!(world.load(1, 0, 0), Did::Value(5));
     world.interrupt_all();
     // The reader comes back and knows the old page; the writer is held.
     assert_eq!(world.load(1, 0, 0), Did::Value(5));
     assert_eq!(world.store(0, 0, 0, 6), Did::Busy);
-    assert!(ram.step_migration(&mut migration, tried).is_none(), "hart 1 sees the old page");
+    assert!(ram.step_migration(&mut migration, tried, || true).is_none(), "hart 1 sees the old page");
     assert_eq!(world.store(0, 0, 0, 6), Did::Busy);
     assert_eq!(world.load(1, 0, 0), Did::Value(5));
     world.check_all();
     world.interrupt_all();
-    let counts = ram.step_migration(&mut migration, tried).expect("nobody is behind");
+    let counts = ram.step_migration(&mut migration, tried, || true).expect("nobody is behind");
     assert_eq!(outcome(&counts), (2, 0, None));
     assert_eq!([0, 1, 2].map(|page| ram.node_of(gfn(page))), [Some(TO), Some(TO), Some(NodeId(0))]);
     assert_eq!(world.store(0, 0, 0, 6), Did::Value(6));
     assert_eq!(world.load(1, 0, 0), Did::Value(6));
+    world.interrupt_all();
+    ram.free_deferred();
+    world.check_at_rest();
+    world.end();
+}
+
+/// Whoever is called stops after a page, and goes on later where it was.
+#[test]
+fn moves_and_copies_stop_after_a_page_when_somebody_calls() {
+    let world = world();
+    let ram = world.ram(0);
+    let mut migration = ram.begin_migration(&[gfn(0), gfn(1)], TO);
+    world.interrupt_all();
+    assert!(ram.step_migration(&mut migration, tried, || false).is_none() && migration.has_more());
+    assert_eq!([0, 1].map(|page| ram.node_of(gfn(page))), [Some(TO), Some(NodeId(0))]);
+    assert_eq!(world.load(0, 0, 1), Did::Value(5));
+    assert!(ram.step_migration(&mut migration, tried, || false).is_none() && !migration.has_more());
+    world.interrupt_all();
+    let counts = ram.step_migration(&mut migration, tried, || false).expect("nobody is behind");
+    assert_eq!(outcome(&counts), (2, 0, None));
+    let mut pages = vec![gfn(0), gfn(1)];
+    ram.watch_pages(&mut pages, TO);
+    world.interrupt_all();
+    let mut replication = Replication::new(pages, NodeId(0));
+    assert!(ram.step_replication(&mut replication, tried, || false).is_none() && replication.has_more());
+    let counts = ram.step_replication(&mut replication, tried, || false).expect("it is the last page");
+    assert_eq!(outcome(&counts), (2, 0, None));
     world.interrupt_all();
     ram.free_deferred();
     world.check_at_rest();
@@ -73,12 +100,12 @@ fn a_page_that_is_written_and_watched_again_moves_later() {
     world.device_write(2, 0, at(0, 1), 7);
     assert_eq!(world.store(0, 0, 0, 6), Did::Value(6));
     ram.watch_pages(&mut vec![gfn(0)], NodeId(0));
-    assert!(ram.step_migration(&mut migration, tried).is_none() && !migration.has_more());
+    assert!(ram.step_migration(&mut migration, tried, || true).is_none() && !migration.has_more());
     assert_eq!(ram.node_of(gfn(0)), Some(NodeId(0)), "hart 0 can write it unseen");
     assert_eq!(world.store(0, 0, 0, 8), Did::Value(8), "until it leaves, a hart writes what it knows");
     world.check_all();
     world.interrupt_all();
-    let counts = ram.step_migration(&mut migration, tried).expect("nobody is inside");
+    let counts = ram.step_migration(&mut migration, tried, || true).expect("nobody is inside");
     assert_eq!(outcome(&counts), (2, 0, None));
     assert_eq!((world.load(1, 0, 0), ram.node_of(gfn(0))), (Did::Value(8), Some(TO)));
     world.interrupt_all();
@@ -100,7 +127,7 @@ fn a_move_gives_up_where_others_watch_for_ever() {
     let counts = loop {
         steps += 1;
         assert!(steps < 1000, "it waits for ever");
-        if let Some(counts) = ram.step_migration(&mut migration, tried) {
+        if let Some(counts) = ram.step_migration(&mut migration, tried, || true) {
             break counts;
         }
         if steps > 100 {
@@ -123,7 +150,7 @@ fn a_page_that_is_given_back_does_not_move() {
     let mut migration = ram.begin_migration(&[gfn(0), gfn(1)], TO);
     world.interrupt_all();
     world.give_back(2, 0, 0, 1);
-    let counts = ram.step_migration(&mut migration, tried).expect("nobody is inside");
+    let counts = ram.step_migration(&mut migration, tried, || true).expect("nobody is inside");
     assert_eq!(outcome(&counts), (1, 1, Some(PlacementReason::Raced)));
     assert_eq!((ram.node_of(gfn(0)), world.load(0, 0, 0)), (None, Did::Value(0)));
     world.check_at_rest();
@@ -137,9 +164,9 @@ fn readers_get_copies_and_a_write_ends_them() {
     let mut pages = vec![gfn(0)];
     ram.watch_pages(&mut pages, TO);
     let mut replication = Replication::new(pages, TO);
-    assert!(ram.step_replication(&mut replication, tried).is_none(), "hart 1 can write it unseen");
+    assert!(ram.step_replication(&mut replication, tried, || true).is_none(), "hart 1 can write it unseen");
     world.interrupt_all();
-    let counts = ram.step_replication(&mut replication, tried).expect("nobody is behind");
+    let counts = ram.step_replication(&mut replication, tried, || true).expect("nobody is behind");
     assert_eq!(outcome(&counts), (1, 0, None));
     assert_eq!((world.load(1, 0, 0), world.load(0, 0, 0)), (Did::Value(5), Did::Value(5)));
     let leaf = |node: usize| ram.inner.lock().tables[node].lookup(world.machine.memory(), gfn(0)).unwrap();
@@ -171,7 +198,8 @@ fn a_copy_of_a_page_that_is_written_meanwhile_is_dropped() {
         };
         assert_eq!(world.store(2, 0, 0, 6), Did::Value(6));
     }));
-    let counts = world.ram(0).step_replication(&mut Replication::new(pages, TO), tried).expect("nobody is inside");
+    let counts =
+        world.ram(0).step_replication(&mut Replication::new(pages, TO), tried, || true).expect("nobody is inside");
     assert!(came.get(), "nobody came");
     assert_eq!(outcome(&counts), (0, 1, Some(PlacementReason::WriteShared)));
     assert_eq!(world.load(1, 0, 0), Did::Value(6));
@@ -198,9 +226,9 @@ fn a_copy_of_a_page_that_is_written_and_watched_again_is_dropped() {
         world.ram(0).watch_pages(&mut vec![gfn(0)], NodeId(0));
     }));
     let mut replication = Replication::new(pages, TO);
-    assert!(world.ram(0).step_replication(&mut replication, tried).is_none(), "the copy may be out of date");
+    assert!(world.ram(0).step_replication(&mut replication, tried, || true).is_none(), "the copy may be out of date");
     assert!(came.get(), "nobody came");
-    let counts = world.ram(0).step_replication(&mut replication, tried).expect("a new one is not");
+    let counts = world.ram(0).step_replication(&mut replication, tried, || true).expect("a new one is not");
     assert_eq!((outcome(&counts), world.load(1, 0, 0)), ((1, 0, None), Did::Value(6)));
     world.interrupt_all();
     world.check_at_rest();
@@ -374,7 +402,8 @@ fn a_node_that_is_nearly_full_gets_no_copies() {
     let mut pages = vec![gfn(page)];
     world.ram(0).watch_pages(&mut pages, TO);
     world.interrupt_all();
-    let counts = world.ram(0).step_replication(&mut Replication::new(pages, TO), tried).expect("nobody is inside");
+    let counts =
+        world.ram(0).step_replication(&mut Replication::new(pages, TO), tried, || true).expect("nobody is inside");
     assert_eq!(outcome(&counts), (0, 1, Some(PlacementReason::NoMemory)));
     world.end();
 }

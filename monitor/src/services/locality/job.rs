@@ -101,7 +101,7 @@ impl Job {
     #[must_use = "what is left has to be done"]
     pub fn step(mut self, mut may_go_on: impl FnMut() -> bool) -> Option<Self> {
         while !self.vm.is_ending() {
-            match self.perform() {
+            match self.perform(&mut may_go_on) {
                 Progress::Done => break,
                 Progress::More if may_go_on() => {}
                 Progress::More | Progress::Waits => return Some(self),
@@ -114,7 +114,7 @@ impl Job {
         None
     }
 
-    fn perform(&mut self) -> Progress {
+    fn perform(&mut self, may_go_on: &mut impl FnMut() -> bool) -> Progress {
         let Self { vm, work, node, tick, steps, _lane } = self;
         let (memory, node, tick) = (vm.memory(), *node, *tick);
         *steps += 1;
@@ -124,13 +124,13 @@ impl Job {
         match work {
             Work::Migrate(_) => Progress::Done,
             Work::Moving(migration) => {
-                let Some(counts) = memory.step_migration(migration, one_more(tick, &THRESHOLDS)) else {
+                let Some(counts) = memory.step_migration(migration, one_more(tick, &THRESHOLDS), may_go_on) else {
                     return Progress::unfinished(migration.has_more());
                 };
                 tell(vm, counts, PlacementAction::Migrated, node, PlacementReason::OneUser)
             }
             Work::Replicate(replication) => {
-                let Some(counts) = memory.step_replication(replication, one_more(tick, &THRESHOLDS)) else {
+                let Some(counts) = memory.step_replication(replication, one_more(tick, &THRESHOLDS), may_go_on) else {
                     return Progress::unfinished(replication.has_more());
                 };
                 tell(vm, counts, PlacementAction::Replicated, node, PlacementReason::Readers)

@@ -8,7 +8,7 @@ use super::{
     stays,
 };
 use crate::{
-    hart,
+    hart::{self, PreemptionPoint},
     machine::memory::{DirectMemory, frames},
     services::mail::{self, Message},
     trace,
@@ -68,7 +68,7 @@ impl Numbering {
 }
 
 /// Who answers the planner during a look.
-pub struct Port<'a> {
+pub struct Port<'a, 'p> {
     pub guests: &'a Guests,
     /// The counters, where they count, and their nodes.
     pub counters: Option<(&'a mut MissCounters, &'a Numbering)>,
@@ -77,9 +77,10 @@ pub struct Port<'a> {
     pub lanes: &'a mut Vec<(VmId, Lanes)>,
     /// When the look began.
     pub began: u64,
+    pub point: &'a mut PreemptionPoint<'p>,
 }
 
-impl Port<'_> {
+impl Port<'_, '_> {
     fn vm(&self, guest: usize) -> Option<&Arc<Vm>> {
         self.guests.vm(guest)
     }
@@ -120,7 +121,7 @@ impl Port<'_> {
     }
 }
 
-impl Facts for Port<'_> {
+impl Facts for Port<'_, '_> {
     fn counts_misses(&self) -> bool {
         self.counters.is_some()
     }
@@ -225,7 +226,11 @@ impl Facts for Port<'_> {
     }
 }
 
-impl Hands for Port<'_> {
+impl Hands for Port<'_, '_> {
+    fn may_go_on(&mut self) -> bool {
+        self.point.may_go_on()
+    }
+
     fn set_threshold(&mut self, misses: u32) {
         if let Some((counters, _)) = &mut self.counters {
             counters.set_threshold(misses);

@@ -2,10 +2,13 @@
 //! a hint like any other: it may be out of date, or a lie, and pages are compared all the same.
 
 use super::{Candidate, alive};
-use crate::vm::{
-    Vm,
-    memory::Candidates,
-    shared::{SharedVcpu, request},
+use crate::{
+    hart::PreemptionPoint,
+    vm::{
+        Vm,
+        memory::Candidates,
+        shared::{SharedVcpu, request},
+    },
 };
 use addr::{Gfn, VmId};
 use device::GuestMemory;
@@ -47,7 +50,7 @@ impl Kernels {
     }
 
     /// A bounded piece of it: what may be merged; `None` when it has ended.
-    pub(super) fn step(&mut self) -> Option<Option<Candidate>> {
+    pub(super) fn step(&mut self, point: &mut PreemptionPoint<'_>) -> Option<Option<Candidate>> {
         let (original, copy) = (alive(self.original)?, alive(self.copy)?);
         let Some((theirs, own)) = first_vcpu(&original)?.root().zip(first_vcpu(&copy)?.root()) else {
             self.waited += 1;
@@ -66,6 +69,9 @@ impl Kernels {
             }
             // The end of the address space is followed by its beginning.
             self.at = (self.at | (level.entry_bytes() - 1)).wrapping_add(1);
+            if !point.may_go_on() {
+                break;
+            }
         }
         let is_at_end = self.at < FIRST;
         (!is_at_end || !candidates.is_empty()).then(|| Some((original, copy, candidates)))

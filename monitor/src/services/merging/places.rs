@@ -2,8 +2,11 @@
 //!
 //! Which pages are equal is looked up first, so that a large page is given up only for enough of them.
 
-use super::{Candidate, LOOKS, SEARCH, WORTH_A_SPLIT, alive};
-use crate::vm::memory::{self, Candidates, GuestRam};
+use super::{Candidate, SEARCH, Searched, WORTH_A_SPLIT, alive};
+use crate::{
+    hart::PreemptionPoint,
+    vm::memory::{self, Candidates, GuestRam},
+};
 use addr::{Gfn, PAGES_PER_LARGE, VmId};
 use merging::marks::Marks;
 
@@ -34,25 +37,26 @@ impl Places {
     }
 
     /// A bounded piece of it: what may be merged; `None` when it has ended.
-    pub(super) fn step(&mut self) -> Option<Option<Candidate>> {
+    pub(super) fn step(&mut self, point: &mut PreemptionPoint<'_>) -> Option<Option<Candidate>> {
         if self.block + PAGES_PER_LARGE > self.end {
             return None;
         }
         let (original, copy) = (alive(self.original)?, alive(self.copy)?);
         if !self.is_known {
-            self.look(original.memory(), copy.memory());
+            self.look(original.memory(), copy.memory(), point);
             return Some(None);
         }
         let candidates = self.next_candidates();
         Some(Some((original, copy, candidates)))
     }
 
-    fn look(&mut self, original: &GuestRam, copy: &GuestRam) {
+    fn look(&mut self, original: &GuestRam, copy: &GuestRam, point: &mut PreemptionPoint<'_>) {
         let block = Gfn::new(self.block);
-        // Most pages are told apart by their first words; those that are equal take all of a step.
-        for _ in 0..LOOKS {
+        let mut searched = Searched::default();
+        while searched.goes_on(point) {
             let bits = memory::equal_places(original, copy, Gfn::new(self.block + self.equal.done()), SEARCH);
             self.equal.add(bits, SEARCH);
+            searched.add(bits);
             if self.equal.is_done() {
                 let is_large = original.is_large(block) || copy.is_large(block);
                 let worth = if is_large { WORTH_A_SPLIT } else { 1 };
@@ -61,9 +65,6 @@ impl Places {
                 } else {
                     (self.equal, self.is_known) = (self.equal.again(), true);
                 }
-                break;
-            }
-            if bits != 0 {
                 break;
             }
         }

@@ -1,6 +1,7 @@
 //! Rounds over what went over the wire: see [`merging::wire`].
 
 use super::{Candidate, alive};
+use crate::hart::PreemptionPoint;
 use crate::io::sent;
 use crate::machine::memory::frames;
 use crate::vm::Vm;
@@ -16,6 +17,8 @@ use merging::wire::{Receiver, Round, SEARCH_PORTION};
 
 /// Pages that get their fingerprint in one step.
 const INDEX: usize = 16;
+/// Fingerprints taken between two preemption points.
+const FINGERPRINTS: u64 = 4;
 /// Bytes that have to come to a VM before it is searched.
 const LEAST_RECEIVED: u64 = 64 << 10;
 
@@ -46,13 +49,13 @@ impl Wire {
     }
 
     /// A bounded piece of a round, if one is due. What may be merged.
-    pub(super) fn step(&mut self, now: u64, guests: &Merging) -> Option<Candidate> {
+    pub(super) fn step(&mut self, now: u64, guests: &Merging, point: &mut PreemptionPoint<'_>) -> Option<Candidate> {
         if let Some(candidate) = self.found.as_mut().and_then(Found::next_candidates) {
             return candidate;
         }
         match self.round.take() {
             Some(mut round) => {
-                self.found = go_on(&mut round);
+                self.found = go_on(&mut round, point);
                 if self.found.is_some() {
                     self.round = Some(round);
                 }
@@ -139,30 +142,36 @@ fn who_has(page: Mfn) -> Option<(Arc<Vm>, Gfn)> {
 }
 
 /// A portion of a round: what was found; `None` when it has ended.
-fn go_on(round: &mut Round) -> Option<Found> {
+fn go_on(round: &mut Round, point: &mut PreemptionPoint<'_>) -> Option<Found> {
     for _ in 0..INDEX {
-        let Some(page) = round.next_to_index() else { return search(round) };
+        let Some(page) = round.next_to_index() else { return search(round, point) };
         // What nobody has any more is not looked at, but for the disk cache's: others may have copies of that.
         let is_cached = || frames().map().info(page).is_some_and(|info| info.state == PageState::Shared);
         if who_has(page).is_some() || is_cached() {
             round.indexed(page, memory::fingerprint(page));
         }
+        point.pause();
     }
     Some(Found { receiver: VmId(0), pages: ArrayVec::new() })
 }
 
-fn search(round: &mut Round) -> Option<Found> {
+fn search(round: &mut Round, point: &mut PreemptionPoint<'_>) -> Option<Found> {
     let (receiver, first, pages) = round.next_to_search()?;
     let mut found = Found { receiver, pages: ArrayVec::new() };
     if let Some(life) = alive(receiver) {
-        life.memory().fingerprints(first, pages, |page, own, fingerprint| match round.find(fingerprint) {
+        let mut see = |page, own, fingerprint| match round.find(fingerprint) {
             Some(original) if original == own => {}
             // A portion has no more pages.
             Some(original) if is_mapped(original) => drop(found.pages.try_push((original, page))),
             // The guest that sent it has moved it: whoever still has it is as good.
             Some(_) => round.indexed(own, fingerprint),
             None => {}
-        });
+        };
+        for at in (0..pages).step_by(FINGERPRINTS as usize) {
+            let first = Gfn::new(first.raw() + at);
+            life.memory().fingerprints(first, FINGERPRINTS.min(pages - at), &mut see);
+            point.pause();
+        }
     }
     Some(found)
 }

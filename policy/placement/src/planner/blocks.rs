@@ -148,7 +148,11 @@ impl<const N: usize> Planner<N> {
             let is_noted_long = is_over && block.since.saturating_add(interval / 2) <= end;
             block.to.is_none() && (is_noted_long || block.hot >= ENOUGH)
         };
-        for _ in 0..JUDGED {
+        for judged in 0..JUDGED {
+            // Interval or not: a block that is due is judged at the next look.
+            if judged > 0 && !machine.may_go_on() {
+                return;
+            }
             let Some(at) = self.blocks.iter().position(is_due) else {
                 if is_over {
                     self.begin_interval(look, machine, interval);

@@ -137,6 +137,7 @@ impl<const N: usize> Planner<N> {
     fn look_at_rounds(&mut self, look: &Look<'_>, machine: &mut impl Machine<N>) {
         let ended = self.sampling.look(look, machine);
         for (at, round) in &ended {
+            let _ = machine.may_go_on();
             self.judge_round(look, machine, *at, round);
         }
         if machine.counts_misses() && !ended.is_empty() {

@@ -27,6 +27,8 @@ pub struct Fake {
     taken: Vec<Hot>,
     /// Whether somebody writes the watched blocks.
     pub is_written: bool,
+    /// Somebody calls the hart.
+    pub is_called: bool,
     /// Orders are refused.
     pub refuses: bool,
     pub moving: BTreeMap<(usize, NodeId), usize>,
@@ -204,6 +206,10 @@ impl Facts for Fake {
 }
 
 impl Hands for Fake {
+    fn may_go_on(&mut self) -> bool {
+        !self.is_called
+    }
+
     fn set_threshold(&mut self, misses: u32) {
         self.threshold = misses;
     }
