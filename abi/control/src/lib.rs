@@ -80,7 +80,8 @@ pub use problem::{SpecError, SpecProblem};
 pub use spec::{
     BadMac, Boot, DEFAULT_MTU, DEFAULT_WEIGHT, DiskMode, DiskSpec, GUEST_AGENT_PORT, Interrupts, MAX_CMDLINE,
     MAX_DISK_NAME, MAX_MEMORY_MIB, MAX_NODES, MAX_PORTS, MAX_SEGMENTS, MAX_VCPUS, MAX_WEIGHT, MIN_MEMORY_MIB, MIN_MTU,
-    MacAddress, NetSpec, OnCrash, OverlaySpec, Pages, Placement, RAM_START, Segment, TREE_ROOM, VIRTIO_SLOTS, VmSpec,
+    MacAddress, NetSpec, OnCrash, OnFailure, OverlaySpec, Pages, Placement, RAM_START, Segment, TREE_ROOM,
+    VIRTIO_SLOTS, VmSpec,
 };
 pub use stats::{
     DiskStats, HartStats, MachineStats, MonitorMemory, MonitorMemoryKind, NodeStats, PAGE_MAP_PART, PageKind,

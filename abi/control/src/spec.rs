@@ -80,6 +80,8 @@ pub struct VmSpec {
     pub autostart: bool,
     /// What happens when the guest fails (see [`crate::StopReason::is_crash`]).
     pub on_crash: OnCrash,
+    /// What happens when its cell is lost.
+    pub on_failure: OnFailure,
     /// Its share of contended harts relative to others, 1 to [`MAX_WEIGHT`]; [`DEFAULT_WEIGHT`] is usual.
     pub weight: u16,
     /// What becomes of its pages on a machine of several nodes.
@@ -110,6 +112,7 @@ impl VmSpec {
             sharing: true,
             autostart: true,
             on_crash: OnCrash::Stop,
+            on_failure: OnFailure::Stop,
             weight: DEFAULT_WEIGHT,
             placement: Placement::Dynamic,
             cell: 0,
@@ -368,6 +371,15 @@ pub enum Placement {
     Replicate,
     /// They stay where they were first touched.
     FirstTouch,
+}
+
+/// What happens to a VM when the hardware under it fails. A VM of the first cell ends in any case.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum OnFailure {
+    /// It has ended.
+    Stop,
+    /// The first cell makes it anew and starts it, if it ran.
+    Restart,
 }
 
 /// What happens when a guest fails.

@@ -5,7 +5,7 @@ use std::rc::Rc;
 
 use control::{
     Boot, CellSpec, DEFAULT_MTU, DiskMode, DiskSpec, Interrupts, Label, MAX_MEMORY_MIB, MAX_VCPUS, MacAddress, Name,
-    NetSpec, OnCrash, OverlaySpec, Pages, Placement, VmSpec,
+    NetSpec, OnCrash, OnFailure, OverlaySpec, Pages, Placement, VmSpec,
 };
 use toml::de::DeTable;
 
@@ -356,6 +356,8 @@ impl VmReader<'_, '_> {
         set(&mut spec.sharing, section.boolean("sharing"));
         set(&mut spec.pages, section.choice("pages", &[("large", Pages::Large), ("base", Pages::Base)]));
         set(&mut spec.on_crash, section.choice("on_crash", &[("stop", OnCrash::Stop), ("reset", OnCrash::Reset)]));
+        let failures = [("stop", OnFailure::Stop), ("restart", OnFailure::Restart)];
+        set(&mut spec.on_failure, section.choice("on_failure", &failures));
         let placements = [
             ("dynamic", Placement::Dynamic),
             ("migrate", Placement::Migrate),

@@ -10,7 +10,7 @@ use config::{
     Backing, BackingImage, ConfigError, Firmware, Forward, ImageFormat, Loader, MachineInterrupts, MachinePlan,
     OnPanic, Reach, Uplink,
 };
-use control::{Boot, DiskMode, Name, Segment, VmSpec};
+use control::{Boot, DiskMode, Name, OnFailure, Segment, VmSpec};
 
 struct Place(tempfile::TempDir);
 
@@ -456,8 +456,11 @@ fn nodes_are_divided_into_cells() {
     assert_eq!(shape("[machine]\ncells = 2", &vms), (even, vec![0, 1, 1]));
     let named: Vec<(String, Vec<u8>)> = vec![("near".into(), vec![0, 2]), ("1".into(), vec![1])];
     let cells = "[[cell]]\nname = \"near\"\nnodes = [0, 2]\n[[cell]]\nnodes = [1]";
-    let vms = vm("a", "cell = \"near\"") + &vm("b", "cell = 1");
+    let vms = vm("a", "cell = \"near\"") + &vm("b", "cell = 1\non_failure = \"restart\"");
     assert_eq!(shape(cells, &vms), (named, vec![0, 1]));
+    let failures = place.load(&format!("{cells}\n{}{vms}", NODE.repeat(3))).expect("it is good").boot.vms;
+    let failures: Vec<_> = failures.iter().map(|vm| vm.on_failure).collect();
+    assert_eq!(failures, [OnFailure::Stop, OnFailure::Restart]);
     assert_eq!(shape("[machine]\ncells = 1", &vm("a", "cell = 0")), (vec![], vec![0]));
     assert_eq!(shape("", &vm("a", "")), (vec![], vec![0]));
     // The port that a VM has if it says nothing is the first cell's.

@@ -4,7 +4,7 @@ use std::time::{Duration, Instant};
 
 use config::{Firmware, MachineInterrupts};
 use control::{
-    CellLoss, CellSpec, CellState, ControlError, EventKind, PanicBy, StopReason, StreamEnd, VmSpec, VmState,
+    CellLoss, CellSpec, CellState, ControlError, EventKind, OnFailure, PanicBy, StopReason, StreamEnd, VmSpec, VmState,
 };
 use faults::{Fault, NodeSet, Request, Trigger};
 use lab::rig::{Rig, Running};
@@ -146,7 +146,7 @@ fn a_cell_without_room_does_not_start() {
 /// A machine of four nodes on hardware that fails, a cell on each, with a VM in each that computes for a while.
 fn four(name: &str, rounds: u64) -> Rig {
     let rig = ok(ok(Rig::new(name, 2, 256)).with_probe()).hardware(|hardware| hardware.firmware = Firmware::Faults);
-    let rig = (1..4).fold(rig, |rig, _| rig.node(2, 128));
+    let rig = (1..4).fold(rig, |rig, _| rig.node(2, 256));
     let cell = |node: u8| CellSpec { name: ok(lab::rig::name(&format!("c{node}"))), nodes: vec![addr::NodeId(node)] };
     let rig = rig.cells((0..4).map(cell).collect());
     let vm = |cell| VmSpec { cell, ..of_second(&format!("vm{cell}"), &format!("figure=checksum n={rounds}")) };
@@ -218,6 +218,9 @@ fn one_control_port_is_enough() {
     let near = VmSpec { cell: 0, ..of_second("far", "figure=checksum n=3") };
     ok(client.create_vm(of_second("far", "figure=checksum n=3")));
     assert!(matches!(client.create_vm(near), Err(ClientError::Refused(ControlError::VmExists { .. }))));
+    ok(client.create_vm(probe("here", 1, "")));
+    let there = client.create_vm(of_second("here", ""));
+    assert!(matches!(there, Err(ClientError::Refused(ControlError::VmExists { .. }))), "{there:?}");
     ok(client.start_vm(&far));
     let ended = ok(machine.end_of(&far));
     assert!(ended.console.contains(&checksum(3)), "{}", ended.console);
@@ -275,6 +278,38 @@ fn three_cells_survive_the_power_of_the_fourth() {
 #[test]
 fn three_cells_survive_the_node_controller_of_the_fourth() {
     three_of_four_go_on("cells-controller", Fault::NodeController(NodeSet::one(2)));
+}
+
+/// A VM that is to is started again by the first cell when its own is lost, if it ran.
+#[test]
+fn a_vm_starts_again_elsewhere() {
+    let rig = pair("cells-restart").hardware(|hardware| hardware.firmware = Firmware::Faults);
+    let vm = |name: &str, on_failure, autostart| VmSpec {
+        on_failure,
+        autostart,
+        ..of_second(name, "figure=checksum n=500")
+    };
+    let rig = rig.vm(vm("again", OnFailure::Restart, true)).vm(vm("once", OnFailure::Stop, true));
+    let machine = booted(&rig.vm(vm("off", OnFailure::Restart, false)));
+    wait_begun(&machine, 2);
+    wait_log(&machine, &["cell b: VM again started"]);
+    wait_log(&machine, &["cell b: VM once started"]);
+    fail(&machine, Fault::NodePower(NodeSet::one(1)));
+    // For a moment it is lost.
+    let again = ok(lab::rig::name("again"));
+    let begin = Instant::now();
+    while ok(machine.client().vm(&again)).cell != 0 {
+        assert!(begin.elapsed() < WATCHDOG, "it does not start again\n{}", machine.log());
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    let ended = ok(machine.end_of(&again));
+    assert_eq!((ended.summary.cell, ended.summary.reason), (0, Some(StopReason::PowerOff)));
+    assert!(ended.console.contains(&checksum(500)), "{}", ended.console);
+    for lost in ["once", "off"] {
+        let lost = ok(machine.client().vm(&ok(lab::rig::name(lost))));
+        assert!(lost.cell == 1 && matches!(lost.reason, Some(StopReason::CellLost { .. })), "{lost:?}");
+    }
+    assert_eq!(ok(machine.lost_pages()), 0);
 }
 
 /// One cell is lost after the other, until the first one is alone.

@@ -9,11 +9,14 @@ mod known;
 mod link;
 
 use super::answers;
-use crate::{machine::cell, services::cells};
+use crate::{
+    machine::cell,
+    services::{cells, registry},
+};
 use ::cell::{CellId, CellSet, View};
 use alloc::vec::Vec;
 use control::{
-    Body, ClientMessage, ControlError, Event, Exchange, Followed, Request, ServerMessage, StreamData, StreamEnd,
+    Body, ClientMessage, ControlError, Event, Exchange, Followed, Request, ServerMessage, StreamData, StreamEnd, VmSpec,
 };
 use gather::Gather;
 use known::Directory;
@@ -63,6 +66,8 @@ pub struct Relay {
     /// Open streams of other cells, by the client's ids.
     streams: Vec<(u32, CellId)>,
     gathers: Vec<Gather>,
+    /// VMs of lost cells that this one is to start.
+    to_restart: Vec<VmSpec>,
 }
 
 impl Relay {
@@ -79,6 +84,7 @@ impl Relay {
             pending: Vec::new(),
             streams: Vec::new(),
             gathers: Vec::new(),
+            to_restart: Vec::new(),
         })
     }
 
@@ -127,7 +133,9 @@ impl Relay {
         let Some(name) = request.vm() else { return Ok(None) };
         let known = self.directory.cell_of(name);
         match request {
-            Request::CreateVm(_) if known.is_some() => Err(ControlError::VmExists { name: name.clone() }),
+            Request::CreateVm(spec) if known.is_some() || spec.cell != 0 && registry::lock().find(name).is_ok() => {
+                Err(ControlError::VmExists { name: name.clone() })
+            }
             Request::CreateVm(spec) if spec.cell != 0 => Ok(CellId::new(spec.cell.into())),
             _ => Ok(known),
         }
@@ -187,7 +195,31 @@ impl Relay {
             }
         }
         self.finish(exchange);
+        // Each takes a step of its own.
+        if let Some(spec) = self.to_restart.pop() {
+            self.restart(spec);
+            is_busy = true;
+        }
         is_busy
+    }
+
+    /// Starts a VM of a lost cell in this one.
+    fn restart(&mut self, spec: VmSpec) {
+        let name = spec.name.clone();
+        let mut registry = registry::lock();
+        let started = registry.create(spec).and_then(|_| {
+            registry.start(&name).inspect_err(|_| {
+                // It stays what it is: lost.
+                let _ = registry.destroy(&name);
+            })
+        });
+        match started {
+            Ok(()) => {
+                log::info!("VM {name} starts again, in this cell");
+                self.directory.remove(&name);
+            }
+            Err(why) => log::error!("VM {name} does not start again: {why}"),
+        }
     }
 
     /// Takes a message of another cell.
@@ -238,13 +270,17 @@ impl Relay {
 
     /// An event of another cell is kept among this cell's.
     fn hear(&mut self, from: CellId, event: Event) {
+        self.directory.hear(&event);
         crate::trace::import(from.index() as u8, event);
     }
 
     /// Answers those who wait for a cell that is lost, as far as there is room.
     fn lose(&mut self, cell: CellId, exchange: &mut Exchange) {
         let Some(name) = cell::facts(cell.index()).map(|facts| facts.name.clone()) else { return };
-        self.links.iter_mut().filter(|link| link.cell == cell).for_each(|link| link.is_lost = true);
+        for link in self.links.iter_mut().filter(|link| link.cell == cell && !link.is_lost) {
+            link.is_lost = true;
+            self.to_restart.extend(self.directory.to_restart(cell));
+        }
         while exchange.has_room() {
             let (id, body) = if let Some(at) = self.pending.iter().position(|pending| pending.cell == cell) {
                 let Pending { id, then, .. } = self.pending.swap_remove(at);

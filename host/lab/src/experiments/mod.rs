@@ -3,6 +3,7 @@
 mod bootscale;
 mod debian;
 mod exits;
+mod faults;
 mod locality;
 mod machine;
 mod odd;
@@ -26,6 +27,7 @@ pub const EXPERIMENTS: &[Experiment] = &[
     sharing::EXPERIMENT,
     stretches::EXPERIMENT,
     odd::EXPERIMENT,
+    faults::EXPERIMENT,
 ];
 
 #[cfg(test)]

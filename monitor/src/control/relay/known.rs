@@ -6,22 +6,21 @@ use crate::{
 };
 use ::cell::CellId;
 use addr::VmId;
-use alloc::vec::Vec;
-use control::{Name, StopReason, VmSpec, VmState, VmSummary};
+use alloc::{boxed::Box, vec::Vec};
+use control::{Event, EventKind, Name, OnFailure, StopReason, VmSpec, VmState, VmSummary};
 
 /// What the first cell knows of a VM of another one: it is enough to say what was lost.
-#[derive(Clone, Debug)]
+#[derive(Debug)]
 pub struct Vm {
-    name: Name,
-    cell: u8,
-    vcpus: u16,
-    memory_mib: u32,
+    spec: Box<VmSpec>,
+    /// Whether it runs, by the latest event of its cell.
+    is_running: bool,
 }
 
 impl Vm {
     /// The VM of this description.
     pub fn of(spec: &VmSpec) -> Self {
-        Self { name: spec.name.clone(), cell: spec.cell, vcpus: spec.vcpus, memory_mib: spec.memory_mib }
+        Self { spec: Box::new(spec.clone()), is_running: false }
     }
 }
 
@@ -39,7 +38,7 @@ impl Directory {
 
     /// The cell of a VM, if that is another one.
     pub fn cell_of(&self, name: &Name) -> Option<CellId> {
-        self.vms.iter().find(|vm| vm.name == *name).and_then(|vm| CellId::new(vm.cell.into()))
+        self.vms.iter().find(|vm| vm.spec.name == *name).and_then(Vm::cell)
     }
 
     /// A VM was made.
@@ -49,31 +48,53 @@ impl Directory {
 
     /// A VM was forgotten.
     pub fn remove(&mut self, name: &Name) {
-        self.vms.retain(|vm| vm.name != *name);
+        self.vms.retain(|vm| vm.spec.name != *name);
+    }
+
+    /// Another cell tells what has become of a VM.
+    pub fn hear(&mut self, event: &Event) {
+        let name = event.vm.as_ref().and_then(|vm| vm.name.as_ref());
+        for vm in self.vms.iter_mut().filter(|vm| Some(&vm.spec.name) == name) {
+            match event.kind {
+                EventKind::VmStarted => vm.is_running = true,
+                EventKind::VmStopped { .. } => vm.is_running = false,
+                _ => {}
+            }
+        }
+    }
+
+    /// The VMs of a cell that is lost which are to start again, as they are to be.
+    pub fn to_restart(&self, cell: CellId) -> Vec<VmSpec> {
+        let wants = |vm: &&Vm| vm.cell() == Some(cell) && vm.is_running && vm.spec.on_failure == OnFailure::Restart;
+        self.vms.iter().filter(wants).map(|vm| VmSpec { cell: 0, ..VmSpec::clone(&vm.spec) }).collect()
     }
 
     /// The VMs of lost cells that are not `listed`.
     pub fn lost(&self, listed: impl Fn(&Name) -> bool) -> Vec<VmSummary> {
-        let is_lost = |vm: &&Vm| CellId::new(vm.cell.into()).is_some_and(|cell| cells::loss_of(cell).is_some());
-        self.vms.iter().filter(is_lost).filter(|vm| !listed(&vm.name)).map(Vm::as_lost).collect()
+        let is_lost = |vm: &&Vm| vm.cell().is_some_and(|cell| cells::loss_of(cell).is_some());
+        self.vms.iter().filter(is_lost).filter(|vm| !listed(&vm.spec.name)).map(Vm::as_lost).collect()
     }
 }
 
 impl Vm {
+    fn cell(&self) -> Option<CellId> {
+        CellId::new(self.spec.cell.into())
+    }
+
     fn as_lost(&self) -> VmSummary {
-        let cell = cell::facts(self.cell.into()).map(|facts| facts.name.clone());
+        let cell = cell::facts(self.spec.cell.into()).map(|facts| facts.name.clone());
         VmSummary {
-            name: self.name.clone(),
+            name: self.spec.name.clone(),
             id: VmId(0),
             state: VmState::Stopped,
             reason: cell.map(|cell| StopReason::CellLost { cell }),
-            vcpus: self.vcpus,
-            memory_mib: self.memory_mib,
+            vcpus: self.spec.vcpus,
+            memory_mib: self.spec.memory_mib,
             promised_mib: 0,
             resident: Vec::new(),
             uptime_ticks: 0,
             resets: 0,
-            cell: self.cell,
+            cell: self.spec.cell,
             disks: Vec::new(),
         }
     }
