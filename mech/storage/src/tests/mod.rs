@@ -2,6 +2,7 @@
 
 mod mapped;
 mod random;
+mod refused;
 mod shared;
 mod through;
 mod world;

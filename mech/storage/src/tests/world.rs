@@ -1,7 +1,7 @@
 //! Fake pages, guests and disks. Fresh pages hold poison, and reads fill them only when they end: whoever looks too
 //! early, or at what nobody wrote, sees it.
 
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::collections::{BTreeMap, btree_map::Entry};
 use std::vec;
 use std::vec::Vec;
@@ -22,6 +22,10 @@ pub struct Pages {
     mapped: RefCell<BTreeMap<u64, (usize, bool)>>,
     next: RefCell<u64>,
     pub limit: RefCell<usize>,
+    /// Pages asked for so far.
+    pub asked: Cell<usize>,
+    /// Which of them are refused.
+    pub refused: RefCell<core::ops::Range<usize>>,
 }
 
 impl Pages {
@@ -31,6 +35,8 @@ impl Pages {
             mapped: RefCell::default(),
             next: RefCell::new(1),
             limit: RefCell::new(limit),
+            asked: Cell::new(0),
+            refused: RefCell::default(),
         }
     }
 
@@ -77,7 +83,8 @@ impl Pages {
 
 impl PageStore for Pages {
     fn alloc(&self, _node: NodeId) -> Option<Mfn> {
-        if self.live() >= *self.limit.borrow() {
+        let number = self.asked.replace(self.asked.get() + 1);
+        if self.live() >= *self.limit.borrow() || self.refused.borrow().contains(&number) {
             return None;
         }
         let number = self.next.replace_with(|next| *next + 1);
