@@ -336,6 +336,15 @@ fn memory_of(cell: usize, plan: &Hardware, boot: &BootConfig, places: &Places, r
                         kept for it, and ends if others need the rest";
             places.error(report, &path, message, Some(help.into()));
         }
+        // What the monitor, kernels and initrds take is known only when it runs.
+        let nearly = total - total / 16;
+        if vm.autostart && (nearly..=total).contains(&promised) && promised - kept < nearly {
+            let name = vm.name.as_str();
+            let message = format!("the VMs up to {name:?} are promised {promised} MiB, {whose} has {total}");
+            let help =
+                "the monitor, kernels and initrds need some of it, too: a VM that does not fit then is not started";
+            places.warning(report, &path, message, Some(help.into()));
+        }
     }
 }
 

@@ -404,7 +404,9 @@ fn no_more_memory_than_there_is_can_be_promised() {
     assert_eq!(vms("").expect("it fits").boot.vms[0].kept_mib(), 256);
     let error = vms("disk = [{ source = \"d\" }]\n").expect_err("disks have half as much again").to_string();
     assert!(error.contains("the VMs up to \"a-3\" are promised 1152 MiB, the machine has 1024"), "{error}");
-    vms("disk = [{ source = \"d\", limit_mib = 64 }]\n").expect("it fits");
+    let plan = vms("disk = [{ source = \"d\", limit_mib = 64 }]\n").expect("it fits");
+    assert_eq!(plan.warnings.len(), 1, "there is little left");
+    assert!(vms("disk = [{ source = \"d\", limit_mib = 32 }]\n").expect("it fits").warnings.is_empty());
     vms("disk = [{ source = \"d\" }]\npromised_mib = 0\n").expect("nothing is promised");
     let error = vms("promised_mib = 257\n").expect_err("it may not take so much").to_string();
     assert!(error.contains("promised_mib: 257 is not in 0 to 256"), "{error}");

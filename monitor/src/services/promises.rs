@@ -137,7 +137,7 @@ fn decide(short: Option<VmId>) {
 }
 
 fn end(record: &Record) {
-    log::warn!("VM {} ends: memory is short, and it has most of what was not promised to it", record.spec.name);
+    log::warn!("VM {} ends for want of memory: {} MiB are kept for it", record.spec.name, record.spec.kept_mib());
     if let Some(life) = &record.life {
         life.request_stop(StopReason::OutOfMemory { needed: BASE_PAGE });
     }
