@@ -1,4 +1,4 @@
-//! A machine that is not there, to try commands and the live view without booting anything:
+//! A pretended machine, to try commands and the live view without booting anything:
 //!
 //! ```text
 //! export MIRRORBALL_RUNTIME_DIR=$(mktemp -d)

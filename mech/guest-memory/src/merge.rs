@@ -116,19 +116,29 @@ impl<M: Machine> Merge<M> {
         {
             return None;
         }
-        if self.patience > 0 && !copy.is_watch_settled(&copy.inner.lock()) {
-            self.patience -= 1;
-            return None;
-        }
         while let Some(rest @ [_, ..]) = self.pairs.get(self.done..) {
             let some = rest.get(..AT_ONCE).unwrap_or(rest);
-            self.merged += copy.take_over(some);
+            match copy.take_over(some) {
+                Some(merged) => self.merged += merged,
+                None if self.patience > 0 => {
+                    self.patience -= 1;
+                    return None;
+                }
+                // They will be looked at again some time.
+                None => {}
+            }
             self.done += some.len();
             if self.done < self.pairs.len() && !may_go_on() {
                 return None;
             }
         }
         Some(self.merged)
+    }
+
+    /// How many pages are one by now.
+    #[must_use]
+    pub const fn merged(&self) -> u64 {
+        self.merged
     }
 }
 
@@ -268,12 +278,16 @@ impl<M: Machine> GuestRam<M> {
     }
 
     /// Maps the copy's guest pages to the original's machine pages, which do not change any more, where they still are equal;
-    /// returns how many.
-    fn take_over(&self, pairs: &[Pair]) -> u64 {
+    /// returns how many. `None` if some hart can write unseen what is watched, because somebody who moves pages has watched one of these
+    /// anew meanwhile, after a write.
+    fn take_over(&self, pairs: &[Pair]) -> Option<u64> {
         let pool = self.merging_pool();
         let mut inner = self.inner.lock();
+        if !self.is_watch_settled(&inner) {
+            return None;
+        }
         let (mut dying, mut merged) = (DyingList::new(), 0);
-        let may_merge = self.is_watch_settled(&inner) && self.has_room_later().is_ok();
+        let may_merge = self.has_room_later().is_ok();
         for pair in pairs.iter().filter(|_| may_merge) {
             let state = inner.pmap.lookup(self.memory(), pair.to).map(|mapping| mapping.state);
             let is_still = match state {
@@ -291,7 +305,7 @@ impl<M: Machine> GuestRam<M> {
         drop(inner);
         self.defer(PendingShootdown::new(self.tlb.retire(), dying));
         self.sharing.merged.fetch_add(merged, Ordering::Relaxed);
-        merged
+        Some(merged)
     }
 
     /// Whether no hart can write unseen what is watched. If somebody who moves pages has watched one of these anew

@@ -174,10 +174,12 @@ impl Streams {
             let Stream { id, kind } = &mut self.open[at];
             let data = match next_data(kind) {
                 Ok(Some(data)) => data,
-                Ok(None) => {
-                    is_busy |= kind.is_behind();
+                Ok(None) if kind.is_behind() => {
+                    is_busy = true;
+                    point.pause();
                     continue;
                 }
+                Ok(None) => continue,
                 Err(end) => {
                     ended.push(*id);
                     StreamData::End(end)
@@ -185,7 +187,7 @@ impl Streams {
             };
             is_busy |= exchange.send(&ServerMessage { id: *id, body: Body::Stream(data) }).is_ok();
             if !point.may_go_on() {
-                self.first = at + 1;
+                (self.first, is_busy) = (at + 1, true);
                 break;
             }
         }

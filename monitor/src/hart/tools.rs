@@ -5,6 +5,9 @@ use crate::machine::Capabilities;
 use rv::{csr, fields::interrupt};
 use tlb::HartVmids;
 
+/// How long a hart does one thing in pieces before its loop has its turn, in fractions of a second.
+const WORK_HZ: u64 = 5_000;
+
 /// What the vCPUs of a hart share: VMIDs, guest interrupt files, the hart's own timer.
 #[derive(Debug)]
 pub struct HartTools {
@@ -16,6 +19,8 @@ pub struct HartTools {
     files: u16,
     timer_armed: u64,
     files_watched: u64,
+    /// What [`WORK_HZ`] says, in ticks.
+    work_ticks: u64,
 }
 
 impl HartTools {
@@ -29,6 +34,7 @@ impl HartTools {
             files: capabilities.guest_files,
             timer_armed: 0,
             files_watched: u64::MAX,
+            work_ticks: capabilities.timebase_hz / WORK_HZ,
         }
     }
 
@@ -42,8 +48,7 @@ impl HartTools {
     }
 
     /// Whoever does something long in pieces looks between them whether [it is called](Self::is_called): a stretch ends there.
-    pub fn look(&mut self, counters: &StretchCounters) {
-        let now = csr::time::read();
+    pub fn look(&mut self, now: u64, counters: &StretchCounters) {
         self.stretch.end(now, counters);
         self.stretch.begin(now);
     }
@@ -95,21 +100,30 @@ fn watch_files(files: u64) {
 
 /// Where a hart that does something long in pieces looks, between any two of them, whether anybody calls it.
 pub struct PreemptionPoint<'a> {
-    pub tools: &'a mut HartTools,
-    pub counters: &'a StretchCounters,
-    /// What a long stretch of it is told as.
-    pub place: Place,
+    tools: &'a mut HartTools,
+    counters: &'a StretchCounters,
+    place: Place,
+    /// From when on the others of the loop have their turn: vCPUs that wait for this hart, and timers of those that sleep.
+    until: u64,
 }
 
-impl PreemptionPoint<'_> {
-    /// Whether nobody calls the hart. If so, its stretch in the monitor ends here, and another one begins.
+impl<'a> PreemptionPoint<'a> {
+    /// For work that begins now, whose long stretches are told as `place`.
+    pub fn new(tools: &'a mut HartTools, counters: &'a StretchCounters, place: Place) -> Self {
+        let until = csr::time::read().saturating_add(tools.work_ticks);
+        Self { tools, counters, place, until }
+    }
+
+    /// Whether nobody calls the hart, and the work has not lasted for [`WORK_HZ`]. If so, its stretch in the monitor ends here, and
+    /// another one begins.
     pub fn may_go_on(&mut self) -> bool {
-        let is_called = self.tools.is_called();
-        if !is_called {
-            self.tools.look(self.counters);
-            self.tools.stretch.note(self.place);
+        let now = csr::time::read();
+        if now >= self.until || self.tools.is_called() {
+            return false;
         }
-        !is_called
+        self.tools.look(now, self.counters);
+        self.tools.stretch.note(self.place);
+        true
     }
 
     /// The same in the midst of what is done to its end even if somebody calls.

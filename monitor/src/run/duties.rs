@@ -88,7 +88,7 @@ pub fn step(hart: &Hart, tools: &mut HartTools) {
     let is_called = agenda::take_call();
     let (mut begin, mut longest) = (csr::time::read(), 0);
     for (place, duty) in DUTIES {
-        let mut point = PreemptionPoint { tools, counters: &hart.counters.stretches, place };
+        let mut point = PreemptionPoint::new(tools, &hart.counters.stretches, place);
         duty(is_called, &mut point);
         let end = csr::time::read();
         let took = end.wrapping_sub(begin);
@@ -98,7 +98,7 @@ pub fn step(hart: &Hart, tools: &mut HartTools) {
             tools.stretch.note(place);
         }
         if !tools.is_called() {
-            tools.look(&hart.counters.stretches);
+            tools.look(end, &hart.counters.stretches);
             longest = 0;
         }
     }

@@ -97,8 +97,7 @@ impl HartLocal {
             return;
         }
         self.tools.stretch.note(stretch::PLACEMENT);
-        let mut point =
-            PreemptionPoint { tools: &mut self.tools, counters: &hart.counters.stretches, place: stretch::PLACEMENT };
+        let mut point = PreemptionPoint::new(&mut self.tools, &hart.counters.stretches, stretch::PLACEMENT);
         let mut may_go_on = || point.may_go_on();
         let mut jobs = core::mem::take(&mut self.jobs).into_iter();
         let mut unfinished = Vec::new();

@@ -196,7 +196,9 @@ fn wake_at(at: u64) {
 pub fn ended(vm: VmId) {
     let mut work = WORK.lock();
     work.policy.ended(vm);
-    work.pages.take_if(|pages| [pages.original, pages.copy].contains(&vm));
+    if let Some(pages) = work.pages.take_if(|pages| [pages.original, pages.copy].contains(&vm)) {
+        work.note_merged(pages.by, pages.merge.merged());
+    }
     work.zero_pages.take_if(|(of, _)| *of == vm);
     work.search.take_if(|search| search.vm == vm);
     work.kernels.take_if(|kernels| kernels.concerns(vm));
@@ -285,27 +287,32 @@ impl Work {
 
     fn go_on_merging(&mut self, point: &mut PreemptionPoint<'_>) {
         let Some(pages) = &mut self.pages else { return };
-        let by = pages.by;
-        let Some((theirs, own)) = alive(pages.original).zip(alive(pages.copy)) else {
+        let (by, lives) = (pages.by, alive(pages.original).zip(alive(pages.copy)));
+        let Some((theirs, own)) = lives else {
+            let merged = pages.merge.merged();
             self.pages = None;
-            return;
+            return self.note_merged(by, merged);
         };
         let Some(merged) = pages.merge.step(theirs.memory(), own.memory(), || point.may_go_on()) else {
             return;
         };
         self.pages = None;
-        self.breaks.merged(merged);
+        self.note_merged(by, merged);
         for life in [&theirs, &own] {
             self.breaks.look(life.id, life.memory().pages_shared().1);
         }
+        if let Finder::PassOfBlock(first, second) = by {
+            join_leaves(&theirs, first);
+            join_leaves(&own, second);
+        }
+    }
+
+    /// So many of the finder's pages are one now.
+    fn note_merged(&mut self, by: Finder, merged: u64) {
+        self.breaks.merged(merged);
         match by {
             Finder::Wire => self.by_wire += merged,
-            Finder::Pass => self.merged += merged,
-            Finder::PassOfBlock(first, second) => {
-                self.merged += merged;
-                join_leaves(&theirs, first);
-                join_leaves(&own, second);
-            }
+            Finder::Pass | Finder::PassOfBlock(..) => self.merged += merged,
         }
     }
 

@@ -132,7 +132,10 @@ impl Registry {
     pub fn step(&mut self, point: &mut PreemptionPoint<'_>) -> bool {
         let mut is_busy = false;
         for record in &mut self.records {
-            is_busy |= record.step();
+            if record.step() {
+                is_busy = true;
+                point.pause();
+            }
         }
         // One VM is loaded at a time: the step would be as long as there are VMs else.
         is_busy | self.records.iter_mut().find_map(|record| record.load(point)).is_some()

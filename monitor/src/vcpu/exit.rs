@@ -155,7 +155,7 @@ fn touch(vcpu: &mut Vcpu, hart: &Hart, tools: &mut HartTools, access: Access, gp
 fn go_on_touching(vcpu: &mut Vcpu, hart: &Hart, tools: &mut HartTools, access: Access, gpa: GuestPhysAddr) -> Next {
     // A block has an end.
     loop {
-        tools.look(&hart.counters.stretches);
+        tools.look(csr::time::read(), &hart.counters.stretches);
         if tools.is_called() {
             return Next::Reschedule;
         }

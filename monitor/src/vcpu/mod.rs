@@ -358,7 +358,7 @@ impl Vcpu {
                 && let Some(next) = self.serve_requests()
             {
                 // The loop looks now whether anybody calls, whatever is left to do.
-                tools.look(&hart.counters.stretches);
+                tools.look(csr::time::read(), &hart.counters.stretches);
                 return next;
             }
             let (scause, ticks) = self.enter(hart, tools);

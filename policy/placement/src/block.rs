@@ -46,8 +46,8 @@ const WORTH: u32 = 4;
 /// its pages are: 512 tries in vain take 50 ms, and so many misses take 40 ms more than near ones. Half of it is enough where many pages
 /// seem to have one user each.
 const FAR: u64 = 16;
-/// The same where nobody is at home: whatever becomes of the pages is better than what is. And the least for which a block is given up
-/// that its own node uses most by far.
+/// The same on a node where no vCPU of the VM runs: whatever becomes of the pages is better than what is. And the least for which a
+/// block is given up that its own node uses most by far.
 const ASTRAY: u64 = 2;
 /// Misses on a block that was tried once, as a multiple of [`Thresholds::block_hot`], that are clear before the interval is over: a guest
 /// that has just filled its memory begins to use it.
