@@ -24,11 +24,16 @@ use link::Link;
 
 /// Answers of other cells that may be waited for.
 const MAX_PENDING: usize = 256;
+/// Answers that are put together of what several cells say, at a time.
+const MAX_GATHERS: usize = 16;
+/// Streams of other cells that may be open.
+const MAX_STREAMS: usize = 256;
 /// Messages that are taken from a cell in a step.
 const MESSAGES: usize = 8;
 /// What the relay asks for itself has these ids; no client's has.
 const GREETING: u32 = u32::MAX;
 const EVENTS: u32 = u32::MAX - 1;
+const SHUTDOWN: u32 = u32::MAX - 2;
 
 /// What is to be done with an answer of another cell.
 #[derive(Debug)]
@@ -91,7 +96,7 @@ impl Relay {
     /// A client's request: `Ok(None)` if the answer comes later, the request itself if it is this cell's business.
     pub fn offer(&mut self, message: ClientMessage) -> Result<Option<ClientMessage>, ControlError> {
         let id = message.id;
-        if id >= EVENTS {
+        if id >= SHUTDOWN {
             return Err(ControlError::BadMessage);
         }
         match &message.request {
@@ -103,11 +108,13 @@ impl Relay {
                 return Ok(Some(message));
             }
             Request::ListVms => {
+                self.check_gathers(id)?;
                 self.gathers.push(Gather::vms(id, answers::summaries()));
                 self.ask_all(&message);
                 return Ok(None);
             }
             Request::Cells => {
+                self.check_gathers(id)?;
                 self.gathers.push(Gather::cells(id));
                 self.ask_all(&message);
                 return Ok(None);
@@ -116,13 +123,36 @@ impl Relay {
         }
         let Some(to) = self.place_of(&message.request)? else { return Ok(Some(message)) };
         let change = match &message.request {
-            request if request.opens_stream() => Change::Stream,
+            request if request.opens_stream() => {
+                if self.streams.len() + self.pending.len() >= MAX_STREAMS {
+                    return Err(too_many("streams of other cells are open"));
+                }
+                Change::Stream
+            }
             Request::CreateVm(spec) => Change::Created(known::Vm::of(spec)),
             Request::DestroyVm { vm } => Change::Destroyed(vm.clone()),
             _ => Change::None,
         };
         self.ask(to, &message, Then::Pass(change))?;
+        if let Request::Close { stream } = message.request {
+            // Nothing more of it is for the client, whatever the cell answers.
+            self.streams.retain(|(id, _)| *id != stream);
+        }
         Ok(None)
+    }
+
+    /// Refuses what would be put together of several answers, if too much is, or `id` is waited for already.
+    fn check_gathers(&self, id: u32) -> Result<(), ControlError> {
+        let is_waited_for = self.pending.iter().any(|pending| pending.id == id);
+        if self.gathers.len() >= MAX_GATHERS || is_waited_for || self.gathers.iter().any(|gather| gather.id == id) {
+            return Err(too_many("requests wait for all cells"));
+        }
+        Ok(())
+    }
+
+    /// Whether a VM of this name is being made in another cell.
+    fn is_coming(&self, name: &control::Name) -> bool {
+        self.pending.iter().any(|pending| matches!(&pending.then, Then::Pass(Change::Created(vm)) if vm.name() == name))
     }
 
     /// Which other cell a request is about.
@@ -133,7 +163,9 @@ impl Relay {
         let Some(name) = request.vm() else { return Ok(None) };
         let known = self.directory.cell_of(name);
         match request {
-            Request::CreateVm(spec) if known.is_some() || spec.cell != 0 && registry::lock().find(name).is_ok() => {
+            Request::CreateVm(spec)
+                if known.is_some() || self.is_coming(name) || spec.cell != 0 && registry::lock().find(name).is_ok() =>
+            {
                 Err(ControlError::VmExists { name: name.clone() })
             }
             Request::CreateVm(spec) if spec.cell != 0 => Ok(CellId::new(spec.cell.into())),
@@ -143,7 +175,7 @@ impl Relay {
 
     fn ask(&mut self, to: CellId, message: &ClientMessage, then: Then) -> Result<(), ControlError> {
         if self.pending.len() >= MAX_PENDING {
-            return Err(ControlError::Busy { what: "too many requests wait for other cells".into() });
+            return Err(too_many("requests wait for other cells"));
         }
         let lost = || match cell::facts(to.index()) {
             Some(facts) => ControlError::CellLost { cell: facts.name.clone() },
@@ -164,7 +196,7 @@ impl Relay {
 
     /// All cells are told to end their VMs.
     pub fn shut_down(&mut self) {
-        let message = ClientMessage { id: GREETING, request: Request::Shutdown };
+        let message = ClientMessage { id: SHUTDOWN, request: Request::Shutdown };
         for cell in self.links.iter().map(|link| link.cell).collect::<Vec<_>>() {
             // Who cannot be asked is lost or has no VMs yet.
             let _ = self.ask(cell, &message, Then::Shutdown);
@@ -262,7 +294,11 @@ impl Relay {
     fn change(&mut self, change: Change, id: u32, cell: CellId) {
         match change {
             Change::None => {}
-            Change::Stream => self.streams.push((id, cell)),
+            Change::Stream => {
+                // Who uses an id again means the newer one.
+                self.streams.retain(|(stream, _)| *stream != id);
+                self.streams.push((id, cell));
+            }
             Change::Created(vm) => self.directory.add(vm),
             Change::Destroyed(name) => self.directory.remove(&name),
         }
@@ -308,6 +344,10 @@ impl Relay {
             let _ = exchange.send(&ServerMessage { id, body });
         }
     }
+}
+
+fn too_many(what: &str) -> ControlError {
+    ControlError::Busy { what: alloc::format!("too many {what}").into() }
 }
 
 /// What the relay asks each cell for at the beginning of a session.

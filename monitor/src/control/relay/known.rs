@@ -22,6 +22,11 @@ impl Vm {
     pub fn of(spec: &VmSpec) -> Self {
         Self { spec: Box::new(spec.clone()), is_running: false }
     }
+
+    /// Its name.
+    pub fn name(&self) -> &Name {
+        &self.spec.name
+    }
 }
 
 /// All VMs of other cells.

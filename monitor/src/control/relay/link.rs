@@ -62,7 +62,8 @@ impl Link {
 
     /// Whether the cell can be asked; it is greeted first.
     fn is_open(&mut self) -> bool {
-        if !self.has_greeted && cells::has_begun(self.cell) {
+        // A cell that takes nothing is greeted once what waits for it fits.
+        if !self.has_greeted && self.out.len() <= ROOM && cells::has_begun(self.cell) {
             self.has_greeted = true;
             greetings(self.next_event).iter().for_each(|message| self.put(message));
         }
