@@ -1,8 +1,8 @@
 //! The control port: one client (the supervisor or a management guest), served by the control hart in bounded steps.
 //!
 //! [`Server`] owns the conversation: it takes frames apart, answers requests, and keeps the streams going. It never
-//! blocks: what takes time (a VM that is loaded, or loses its memory) is answered later. A step answers one request. What it says is bounded: neither is
-//! a request taken nor anything else said while [`Exchange::LIMIT`] bytes wait for the port.
+//! blocks: what takes time (a VM that is loaded, or loses its memory) is answered later. A step answers one request. What it says
+//! is bounded: neither is a request taken nor anything else said while [`Exchange::LIMIT`] bytes wait for the port.
 
 mod answers;
 mod port;

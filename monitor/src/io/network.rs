@@ -184,6 +184,7 @@ impl Network {
 
     fn clear(&self, port: PortId) {
         let mut inner = self.inner.lock();
+        // As many as a port's queue holds (`LIMITS`): nobody adds to it while it is locked.
         while inner.switch.take(port).is_some() {}
     }
 }

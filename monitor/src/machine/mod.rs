@@ -148,6 +148,7 @@ pub fn ticks_to_ns(ticks: u64) -> u64 {
 pub fn power_off() -> ! {
     log::info!("powering off");
     rv::sbi::shutdown(false);
+    // Firmware that cannot switch off has nothing left for this hart to do.
     loop {
         rv::fence::wait_for_interrupt();
     }

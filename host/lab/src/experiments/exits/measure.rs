@@ -101,7 +101,7 @@ fn measured(machine: &Running, spec: &VmSpec, wanted: &str) -> Vec<Value> {
     if figures.iter().any(|figure| figure.name == wanted) {
         return figures;
     }
-    vec![Value::missing(wanted, format!("the guest said {:?}", console.trim()))]
+    vec![Value::missing(wanted, format!("the guest said `{}`", console.trim()))]
 }
 
 /// `FIGURE id value unit samples`.
