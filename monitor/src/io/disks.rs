@@ -8,9 +8,11 @@
 mod access;
 mod answers;
 pub mod stores;
+mod usage;
 
 use self::access::{Driver, Guest, MachinePages};
 pub use self::answers::{cache_bytes, check, devices, list, stats};
+use self::usage::Usage;
 use super::DeviceOwner;
 use crate::machine::{self, HOME_NODE, devices, direct, memory::frames, relief::Locked};
 use addr::{BASE_PAGE, VmId};
@@ -38,6 +40,7 @@ struct Mounted {
     mount: MountId,
     vm: Weak<dyn DeviceOwner>,
     slot: usize,
+    usage: Usage,
 }
 
 static UNITS: Once<Vec<Unit>> = Once::new();
@@ -117,6 +120,7 @@ fn read_now(index: usize, sector: u64, buf: &mut [u8]) -> bool {
 /// A VM's view of a disk; given back when it is dropped.
 pub struct View {
     backing: Backing,
+    usage: Usage,
     /// The disk's name in the VM.
     name: Name,
     vm: VmId,
@@ -158,11 +162,11 @@ pub fn mount(
     slot: usize,
 ) -> Result<View, ControlError> {
     let limit_mib = of.limit_mib(spec).or(spec.limit_mib);
-    let backing = match &spec.overlay {
-        Some(overlay) => Backing::Volume(stores::mount(spec, overlay, &of.name, vm, slot)?),
+    let (backing, usage) = match &spec.overlay {
+        Some(overlay) => (Backing::Volume(stores::mount(spec, overlay, &of.name, vm, slot)?), Usage::default()),
         None => mount_plain(spec, limit_mib, &of.name, vm, slot)?,
     };
-    Ok(View { backing, name: spec.name.clone(), vm: id, limit_mib, is_full: AtomicBool::new(false) })
+    Ok(View { backing, usage, name: spec.name.clone(), vm: id, limit_mib, is_full: AtomicBool::new(false) })
 }
 
 fn mount_plain(
@@ -171,7 +175,7 @@ fn mount_plain(
     holder: &Name,
     vm: &Weak<dyn DeviceOwner>,
     slot: usize,
-) -> Result<Backing, ControlError> {
+) -> Result<(Backing, Usage), ControlError> {
     let (index, unit) = find(&spec.source)?;
     let mode = match spec.mode {
         DiskMode::CopyOnWrite => Mode::CopyOnWrite { limit_pages: limit_mib.map_or(u64::MAX, pages_of) },
@@ -186,8 +190,9 @@ fn mount_plain(
     if mode == Mode::Persistent {
         stores::note_written(index, spec.partition.as_deref());
     }
-    unit.mounted.lock().push(Mounted { mount, vm: vm.clone(), slot });
-    Ok(Backing::Plain { unit: index, mount })
+    let usage = Usage::default();
+    unit.mounted.lock().push(Mounted { mount, vm: vm.clone(), slot, usage: usage.clone() });
+    Ok((Backing::Plain { unit: index, mount }, usage))
 }
 
 /// Pages, or blocks, of so many MiB.
@@ -231,23 +236,21 @@ impl View {
         }
     }
 
-    /// Pages of modified blocks.
+    /// Pages of modified blocks. Waits for no lock.
     #[must_use]
     pub fn private_pages(&self) -> u64 {
-        match &self.backing {
-            Backing::Plain { unit, mount } => units()[*unit].shared.lock().private_pages(*mount),
-            Backing::Volume(_) => 0,
-        }
+        self.usage.pages()
     }
 
-    /// Bytes that count towards the limit of modified blocks.
+    /// Bytes that count towards the limit of modified blocks. Waits for no lock: of a store that is locked they are what was found last.
     #[must_use]
     pub fn used_bytes(&self) -> u64 {
-        let pages = match &self.backing {
-            Backing::Plain { unit, mount } => units()[*unit].shared.lock().charged_pages(*mount),
-            Backing::Volume(volume) => volume.share().used,
-        };
-        pages * BASE_PAGE
+        if let Backing::Volume(volume) = &self.backing
+            && let Some(share) = volume.try_share()
+        {
+            self.usage.note_volume(share.used);
+        }
+        self.usage.charged_bytes()
     }
 
     fn is_at_limit(&self) -> bool {
@@ -263,7 +266,7 @@ impl View {
     /// Starts a request. Also says whether there is work for [`View::due`].
     pub fn submit(&self, tag: BlockTag, request: Request<'_>, memory: &dyn GuestMemory) -> (Outcome, bool) {
         let (outcome, is_due) = match &self.backing {
-            Backing::Plain { unit, mount } => submit_plain(*unit, *mount, tag, request, memory),
+            Backing::Plain { unit, mount } => submit_plain(*unit, (*mount, &self.usage), tag, request, memory),
             Backing::Volume(volume) => volume.submit(tag, request, memory),
         };
         if let Outcome::Done(status) = outcome {
@@ -308,7 +311,7 @@ impl View {
 
 fn submit_plain(
     unit: usize,
-    mount: MountId,
+    (mount, usage): (MountId, &Usage),
     tag: BlockTag,
     request: Request<'_>,
     memory: &dyn GuestMemory,
@@ -320,6 +323,7 @@ fn submit_plain(
     let answer = {
         let mut shared = units()[unit].shared.lock();
         let outcome = shared.submit(mount, tag.raw(), request, &guest, &mut context);
+        usage.note(&shared, mount);
         (outcome, shared.has_ready_of(mount))
     };
     guest.settle();
@@ -425,10 +429,11 @@ fn pump(index: usize, of: Option<MountId>, budget: &mut u64) {
         *budget -= 1;
         let place = {
             let mounted = unit.mounted.lock();
-            mounted.iter().find(|mounted| mounted.mount == ready.mount).map(|m| (m.vm.upgrade(), m.slot))
+            let of = mounted.iter().find(|mounted| mounted.mount == ready.mount);
+            of.map(|of| (of.vm.upgrade(), (of.slot, of.usage.clone())))
         };
         match place {
-            Some((Some(vm), slot)) => resume(index, ready, (&*vm, slot), budget),
+            Some((Some(vm), (slot, usage))) => resume(index, ready, (&*vm, slot, &usage), budget),
             Some((None, _)) => {}
             None => stores::go_on(index, ready, budget),
         }
@@ -438,7 +443,7 @@ fn pump(index: usize, of: Option<MountId>, budget: &mut u64) {
     }
 }
 
-fn resume(index: usize, ready: Ready, (vm, slot): (&dyn DeviceOwner, usize), budget: &mut u64) {
+fn resume(index: usize, ready: Ready, (vm, slot, usage): (&dyn DeviceOwner, usize, &Usage), budget: &mut u64) {
     let mut driver = Driver { index };
     let mut context = Context { pages: &MachinePages, io: &mut driver, node: HOME_NODE, budget: (*budget).max(1) };
     let guest = Guest::new(vm.memory());
@@ -449,6 +454,7 @@ fn resume(index: usize, ready: Ready, (vm, slot): (&dyn DeviceOwner, usize), bud
     }
     let outcome = shared.resume(ready, &guest, &mut context);
     *budget = context.budget.min(*budget);
+    usage.note(&shared, ready.mount);
     drop(shared);
     guest.settle();
     if let Outcome::Done(status) = outcome {

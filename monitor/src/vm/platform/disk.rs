@@ -3,7 +3,7 @@
 use super::Traffic;
 use crate::io::disks::{self, View};
 use addr::GuestPhysAddr;
-use alloc::vec::Vec;
+use alloc::{sync::Arc, vec::Vec};
 use device::GuestMemory;
 use storage::{Kind, Outcome as StorageOutcome, Request, Segments};
 use virtio::{
@@ -13,7 +13,7 @@ use virtio::{
 
 /// The host's side of a virtio-blk device.
 pub struct DiskPort {
-    view: View,
+    view: Arc<View>,
     sectors: u64,
     is_read_only: bool,
     serial: [u8; 20],
@@ -27,7 +27,7 @@ pub struct DiskPort {
 impl DiskPort {
     /// A disk called `name` in the guest.
     #[must_use]
-    pub fn new(view: View, name: &str) -> Self {
+    pub fn new(view: Arc<View>, name: &str) -> Self {
         let mut serial = [0; 20];
         for (place, byte) in serial.iter_mut().zip(name.bytes()) {
             *place = byte;
@@ -48,18 +48,6 @@ impl DiskPort {
     #[must_use]
     pub const fn traffic(&self) -> Traffic {
         self.traffic
-    }
-
-    /// Pages of modified blocks.
-    #[must_use]
-    pub fn private_pages(&self) -> u64 {
-        self.view.private_pages()
-    }
-
-    /// Bytes that count towards the limit of modified blocks.
-    #[must_use]
-    pub fn used_bytes(&self) -> u64 {
-        self.view.used_bytes()
     }
 
     /// What goes on once the device's lock is free, if anything can. Asked once.

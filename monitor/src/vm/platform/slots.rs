@@ -12,7 +12,10 @@ use crate::{
     vm::Vm,
 };
 use ::platform::map;
-use alloc::{sync::Weak, vec::Vec};
+use alloc::{
+    sync::{Arc, Weak},
+    vec::Vec,
+};
 use control::{ControlError, VmSpec};
 use device::{Device, Env, GuestFault, GuestMemory as _, Width};
 use spin::mutex::{TicketMutex as Mutex, TicketMutexGuard as MutexGuard};
@@ -31,8 +34,8 @@ pub type ConsoleSlot = Locked<Console<ConsolePort>>;
 
 /// A virtio device.
 pub enum Slot {
-    /// Disk.
-    Block(Locked<Block<DiskPort>>),
+    /// Disk, and its view of the machine's disk: what it has is asked without the lock.
+    Block(Locked<Block<DiskPort>>, Arc<disks::View>),
     /// Network interface.
     Net(NetSlot),
     /// Console and named ports.
@@ -72,7 +75,7 @@ impl Traffic {
 macro_rules! each {
     ($slot:expr, $device:ident => $body:expr) => {
         match $slot {
-            Slot::Block($device) => $body,
+            Slot::Block($device, _) => $body,
             Slot::Net($device) => $body,
             Slot::Console($device) => $body,
             Slot::Rng($device) => $body,
@@ -100,7 +103,7 @@ impl Slot {
     pub fn write(&self, vm: &Vm, offset: u64, width: Width, value: u64, env: &dyn Env) -> Result<bool, GuestFault> {
         let write = |device: &mut dyn Device| device.write(offset, width, value, env);
         match self {
-            Self::Block(device) => {
+            Self::Block(device, _) => {
                 let mut device = device.lock();
                 device.write(offset, width, value, env)?;
                 Ok(after_block(device, vm))
@@ -140,7 +143,7 @@ impl Slot {
             device.has_backlog()
         });
         match self {
-            Self::Block(device) => Ok(after_block(device.lock(), vm)),
+            Self::Block(device, _) => Ok(after_block(device.lock(), vm)),
             Self::Net(net) => Ok(net.after_access()),
             Self::Console(_) | Self::Rng(_) | Self::Balloon(_) => Ok(has_more),
         }
@@ -148,7 +151,7 @@ impl Slot {
 
     /// A request that could not be finished at once has ended.
     pub fn complete_block(&self, vm: &Vm, tag: BlockTag, status: storage::Status) {
-        if let Self::Block(device) = self {
+        if let Self::Block(device, _) = self {
             let mut device = device.lock();
             if vm.is_ending() {
                 return;
@@ -165,7 +168,7 @@ impl Slot {
 
     /// The guest hears of requests that had ended before all vCPUs saw what they read. `true` while there are more.
     pub fn complete_late(&self, vm: &Vm) -> bool {
-        let Self::Block(device) = self else { return false };
+        let Self::Block(device, _) = self else { return false };
         let mut device = device.lock();
         if vm.is_ending() {
             return false;
@@ -180,20 +183,20 @@ impl Slot {
         device.model().backend().is_late()
     }
 
-    /// Machine pages of modified disk blocks.
+    /// Machine pages of modified disk blocks. Waits for no lock.
     #[must_use]
     pub fn disk_pages(&self) -> u64 {
         match self {
-            Self::Block(device) => device.lock().model().backend().private_pages(),
+            Self::Block(_, view) => view.private_pages(),
             _ => 0,
         }
     }
 
-    /// Bytes that count towards a disk's limit of modified blocks.
+    /// Bytes that count towards a disk's limit of modified blocks. Waits for no lock.
     #[must_use]
     pub fn disk_used_bytes(&self) -> u64 {
         match self {
-            Self::Block(device) => device.lock().model().backend().used_bytes(),
+            Self::Block(_, view) => view.used_bytes(),
             _ => 0,
         }
     }
@@ -202,7 +205,7 @@ impl Slot {
     pub fn settle(&self) {
         match self {
             Self::Net(net) => net.settle(),
-            Self::Block(device) => drop(device.lock()),
+            Self::Block(device, _) => drop(device.lock()),
             _ => {}
         }
     }
@@ -218,7 +221,7 @@ impl Slot {
     #[must_use]
     pub fn traffic(&self) -> Traffic {
         match self {
-            Self::Block(device) => device.lock().model().backend().traffic(),
+            Self::Block(device, _) => device.lock().model().backend().traffic(),
             Self::Net(net) => net.traffic(),
             _ => Traffic::default(),
         }
@@ -255,9 +258,10 @@ pub fn make_devices(
     let mut devices: Vec<Slot> = Vec::new();
     let owner: Weak<dyn DeviceOwner> = vm.clone();
     for disk in &spec.disks {
-        let view = disks::mount(disk, (spec, id), &owner, devices.len())?;
-        let model = Block::new(DiskPort::new(view, disk.name.as_str()));
-        devices.push(Slot::Block(Mutex::new(VirtioMmio::new(model, line_of(devices.len()), trigger))));
+        let view = Arc::new(disks::mount(disk, (spec, id), &owner, devices.len())?);
+        let model = Block::new(DiskPort::new(Arc::clone(&view), disk.name.as_str()));
+        let device = Mutex::new(VirtioMmio::new(model, line_of(devices.len()), trigger));
+        devices.push(Slot::Block(device, view));
     }
     for interface in spec.nets.iter().enumerate() {
         let slot = devices.len();

@@ -52,6 +52,11 @@ impl VolumeView {
         self.store.store.lock().share(self.volume)
     }
 
+    /// The same, if the store is not locked.
+    pub fn try_share(&self) -> Option<Share> {
+        self.store.store.try_lock().map(|store| store.share(self.volume))
+    }
+
     /// Starts a request. Also says whether there is work for [`VolumeView::due`].
     pub fn submit(&self, tag: BlockTag, request: Request<'_>, memory: &dyn GuestMemory) -> (Outcome, bool) {
         let node = crate::hart::this_hart().map_or(HOME_NODE, |hart| hart.node);
