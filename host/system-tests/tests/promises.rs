@@ -2,8 +2,8 @@
 
 use std::path::Path;
 
-use control::{ControlError, DiskMode, DiskSpec, EventKind, StopReason, VmSpec};
-use lab::rig::{Rig, Running, WATCHDOG};
+use control::{ControlError, DiskMode, DiskSpec, EventKind, Request, StopReason, VmSpec};
+use lab::rig::{Rig, Running, WATCHDOG, label};
 use machine::ClientError;
 use system_tests::debian::disk;
 use system_tests::{assert_all_returned, ok, probe};
@@ -146,4 +146,27 @@ fn a_promise_that_can_never_be_kept_is_refused_at_once() {
         }
         other => panic!("it was answered {other:?}"),
     }
+}
+
+/// What is announced is promised though nothing of it has come: neither a second upload nor a VM begins that would need the same pages, and
+/// both do when the upload is given up.
+#[test]
+fn an_open_upload_keeps_what_it_is_about_to_need() {
+    let dir = ok(tempfile::tempdir());
+    let machine = boot("announced", dir.path());
+    let client = machine.client();
+    let announce = |name: &str| client.open(Request::PutModule { name: ok(label(name)), total_len: 250 << 20 });
+    let (_, first) = ok(announce("first"));
+    let second = announce("second").map(drop);
+    assert!(matches!(second, Err(ClientError::Refused(ControlError::Promised { .. }))), "{second:?}");
+    let vm = neighbour(256);
+    ok(client.create_vm(vm.clone()));
+    let began = client.start_vm(&vm.name);
+    assert!(matches!(began, Err(ClientError::Refused(ControlError::Promised { .. }))), "{began:?}");
+    drop(first);
+    let (_, again) = ok(announce("second"));
+    drop(again);
+    ok(client.start_vm(&vm.name));
+    ok(machine.wait_text(&vm.name, "DISK k"));
+    assert_lives(&machine, &vm);
 }

@@ -1,6 +1,6 @@
 //! Modules: the kernels, initrds and firmware that VMs boot from, out of the boot bundle or uploaded.
 
-use super::promises;
+use super::promises::Announced;
 use crate::machine::{self, heap_reserve, memory};
 use addr::BASE_PAGE;
 use alloc::{string::String, sync::Arc, vec::Vec};
@@ -35,6 +35,8 @@ pub struct Pieces {
     pieces: Vec<Vec<u8>>,
     len: u64,
     total: u64,
+    /// What has no piece yet.
+    announced: Announced,
 }
 
 impl Pieces {
@@ -63,6 +65,7 @@ impl Pieces {
             // Of a full size but the last one, so that a small module takes little.
             let piece = new_piece((self.total - room).min(PIECE as u64) as usize)?;
             room += piece.capacity() as u64;
+            self.announced.have_come(piece.capacity() as u64);
             self.pieces.push(piece);
         }
         Ok(())
@@ -187,8 +190,8 @@ pub fn begin(name: &Label, bytes: u64) -> Result<Pieces, ControlError> {
     check_new(&MODULES.lock(), name)?;
     // To be told so at once is better than after half of it; others may be faster all the same.
     check_total(bytes)?;
-    promises::check_bytes(bytes)?;
-    Ok(Pieces { pieces: Vec::new(), len: 0, total: bytes })
+    let announced = Announced::new(bytes)?;
+    Ok(Pieces { pieces: Vec::new(), len: 0, total: bytes, announced })
 }
 
 fn check_new(modules: &[(Label, Content)], name: &Label) -> Result<(), ControlError> {

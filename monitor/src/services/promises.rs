@@ -7,8 +7,10 @@
 //! VMs that are promised less than they may take are watched: before they leave too little of what others are promised, one of them ends.
 //! Else a device of those others would find no page, and devices cannot wait for a VM's end.
 //!
+//! What clients have announced and not sent yet is promised, too ([`Announced`]): it is about to be the monitor's.
+//!
 //! # Locking
-//! The registry, then devices, disks and memories of VMs, one at a time.
+//! The registry, then memories of VMs, one at a time. Neither devices nor disks: one may be locked while it waits for memory.
 
 use super::registry::{self, Record, Registry};
 use crate::machine::{
@@ -37,6 +39,43 @@ const LOOK_MS: core::ops::RangeInclusive<u64> = 10..=1_000;
 const PAGES_PER_MS: u64 = (1 << 30) / 1_000 / BASE_PAGE;
 
 static NEXT_LOOK: AtomicU64 = AtomicU64::new(0);
+/// Bytes of all [`Announced`].
+static ANNOUNCED: AtomicU64 = AtomicU64::new(0);
+
+/// Bytes that a client is about to send, kept for it: nobody else is promised them. Dropped, they are free for others.
+#[derive(Debug, Default)]
+pub struct Announced {
+    bytes: u64,
+}
+
+impl Announced {
+    /// Keeps `bytes`.
+    ///
+    /// # Errors
+    /// [`ControlError::Promised`]: so much is not left beside what is promised to VMs and to other clients.
+    pub fn new(bytes: u64) -> Result<Self, ControlError> {
+        let registry = registry::lock();
+        let (left, wanted) = (sums(&registry, None).left(), bytes.div_ceil(BASE_PAGE));
+        if wanted > left {
+            return Err(refusal(wanted, left, capacity(&registry)));
+        }
+        ANNOUNCED.fetch_add(bytes, Relaxed);
+        Ok(Self { bytes })
+    }
+
+    /// As many of them have memory now, which counts as the monitor's.
+    pub fn have_come(&mut self, bytes: u64) {
+        let bytes = bytes.min(self.bytes);
+        self.bytes -= bytes;
+        ANNOUNCED.fetch_sub(bytes, Relaxed);
+    }
+}
+
+impl Drop for Announced {
+    fn drop(&mut self) {
+        self.have_come(self.bytes);
+    }
+}
 
 /// Refuses a VM whose promise does not fit beside those of VMs that live.
 ///
@@ -44,13 +83,12 @@ static NEXT_LOOK: AtomicU64 = AtomicU64::new(0);
 /// [`ControlError::Promised`]; [`ControlError::Busy`] if it fits, and a VM that has what it needs has just been told to end.
 pub fn admit(registry: &Registry, spec: &VmSpec) -> Result<(), ControlError> {
     let (capacity, wanted) = (capacity(registry), promised_pages(spec));
-    let left = Promises::new(capacity, accounts(registry).map(|(_, account)| account)).left();
+    let left = sums(registry, None).left();
     if wanted > left {
         return Err(refusal(wanted, left, capacity));
     }
-    let new = Account { promised: wanted, ..Account::default() };
-    let with = Promises::new(capacity, accounts(registry).map(|(_, account)| account).chain([new]));
-    match most_over(accounts(registry)) {
+    let with = sums(registry, Some(Account { promised: wanted, ..Account::default() }));
+    match largest(registry) {
         Some(vm) if with.are_overdrawn() && free() < margin() => {
             end(vm);
             let what = alloc::format!("VM {} has what is promised to this one, and ends", vm.spec.name).into();
@@ -67,17 +105,6 @@ pub fn admit(registry: &Registry, spec: &VmSpec) -> Result<(), ControlError> {
 pub fn check(registry: &Registry, spec: &VmSpec) -> Result<(), ControlError> {
     let (capacity, wanted) = (capacity(registry), promised_pages(spec));
     if wanted <= capacity { Ok(()) } else { Err(refusal(wanted, capacity, capacity)) }
-}
-
-/// Refuses what a client wants of the monitor, if that is promised to VMs.
-///
-/// # Errors
-/// [`ControlError::Promised`].
-pub fn check_bytes(bytes: u64) -> Result<(), ControlError> {
-    let registry = registry::lock();
-    let (capacity, wanted) = (capacity(&registry), bytes.div_ceil(BASE_PAGE));
-    let left = Promises::new(capacity, accounts(&registry).map(|(_, account)| account)).left();
-    if wanted <= left { Ok(()) } else { Err(refusal(wanted, left, capacity)) }
 }
 
 const fn refusal(wanted: u64, left: u64, capacity: u64) -> ControlError {
@@ -118,17 +145,13 @@ fn decide(short: Option<VmId>) {
     if short.is_some() && free() >= FEW {
         return relief::clear_short();
     }
-    if registry.records().any(|record| record.state == VmState::Stopping || is_ending(record)) {
+    if registry.records().any(|record| is_ending(record) && !record.is_stuck()) {
         // Its memory comes back.
         return;
     }
-    let over = most_over(accounts(&registry));
-    let is_claimed = || {
-        let accounts = accounts(&registry).map(|(_, account)| account);
-        Promises::new(capacity(&registry), accounts).are_overdrawn()
-    };
+    let over = largest(&registry);
     let victim = match short {
-        None => over.filter(|_| is_claimed()),
+        None => over.filter(|_| sums(&registry, None).are_overdrawn()),
         // If nobody has more than it was promised, the monitor itself has taken too much.
         Some(id) => over.or_else(|| registry.records().find(|record| record.id == id)),
     };
@@ -144,13 +167,25 @@ fn end(record: &Record) {
 }
 
 fn is_ending(record: &Record) -> bool {
-    record.life.as_ref().is_some_and(|life| life.is_ending())
+    record.state == VmState::Stopping || record.life.as_ref().is_some_and(|life| life.is_ending())
 }
 
 /// Whether a VM lives that may take more than it is promised.
 fn is_any_beyond() -> bool {
     let is_beyond = |record: &Record| record.life.is_some() && record.spec.kept_mib() < record.spec.most_mib();
     registry::lock().records().any(is_beyond)
+}
+
+/// Who has most beyond its promise, and can end.
+fn largest(registry: &Registry) -> Option<&Record> {
+    most_over(accounts(registry).filter(|(record, _)| !record.is_stuck()))
+}
+
+/// All that is promised, and to somebody new.
+fn sums(registry: &Registry, new: Option<Account>) -> Promises {
+    let announced = Account { promised: ANNOUNCED.load(Relaxed).div_ceil(BASE_PAGE), ..Account::default() };
+    let accounts = accounts(registry).map(|(_, account)| account);
+    Promises::new(capacity(registry), accounts.chain([announced]).chain(new))
 }
 
 /// What VMs that live are promised and have.

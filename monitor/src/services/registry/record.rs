@@ -2,7 +2,7 @@
 
 use crate::{
     hart::{self, PreemptionPoint},
-    machine::{memory, relief},
+    machine::{capabilities, memory, relief},
     services::{
         build::{self, Loading, Step},
         mail::{self, Message},
@@ -50,6 +50,8 @@ pub struct Record {
     last: Totals,
     /// Its console, across lives.
     pub console: Arc<Mutex<Console>>,
+    /// When its present life began to end, if it does.
+    stopping_since: u64,
     /// When the present life began; when its vCPUs got their harts, if they have them.
     started_at: u64,
     /// Resets since the last start from outside.
@@ -102,6 +104,7 @@ impl Record {
             vcpus: Vec::new(),
             last: Totals::default(),
             console: Arc::new(Mutex::new(console)),
+            stopping_since: 0,
             started_at: 0,
             resets: 0,
             recent_resets: 0,
@@ -273,11 +276,23 @@ impl Record {
         build::launch(vm, &self.harts);
     }
 
+    /// Whether its end does not come: a hart that has one of its vCPUs does not give it back, and may be dead.
+    #[must_use]
+    pub fn is_stuck(&self) -> bool {
+        /// More than a living hart needs for it.
+        const PATIENCE_S: u64 = 1;
+        let patience = PATIENCE_S * capabilities().timebase_hz;
+        let is_late = || csr::time::read().wrapping_sub(self.stopping_since) > patience;
+        let is_owned = || self.life.as_ref().is_some_and(|life| life.has_owned_vcpus());
+        self.state == VmState::Stopping && is_owned() && is_late()
+    }
+
     pub(super) fn step(&mut self) -> bool {
         let Some(vm) = self.life.clone() else { return false };
         let Some(ending) = vm.ending() else { return false };
         if self.state != VmState::Stopping {
             self.state = VmState::Stopping;
+            self.stopping_since = csr::time::read();
             // Neither merging nor harts know of one that was not launched.
             if self.loading.take().is_none() {
                 merging::ended(self.id);
