@@ -309,6 +309,21 @@ impl Store {
         self.is_index_frozen = is_frozen;
     }
 
+    /// Bounds the memory that finding its blocks may take, as [`Store::open`] does. What it has beyond that it keeps.
+    pub const fn set_index_limit(&mut self, bytes: u64) {
+        self.index_limit = bytes.saturating_sub(self.bitmap_bytes());
+    }
+
+    /// Bytes of memory that finding its blocks takes, and will when what is being written is.
+    #[must_use]
+    pub const fn index_bytes(&self) -> u64 {
+        self.bitmap_bytes() + self.layers.index_bytes() + self.held.growth()
+    }
+
+    const fn bitmap_bytes(&self) -> u64 {
+        Space::heap_bytes(self.geometry.data_blocks())
+    }
+
     /// Bytes of memory that finding its blocks may take.
     #[must_use]
     pub const fn index_limit(&self) -> u64 {

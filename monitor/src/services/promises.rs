@@ -13,10 +13,13 @@
 //! The registry, then memories of VMs, one at a time. Neither devices nor disks: one may be locked while it waits for memory.
 
 use super::registry::{self, Record, Registry};
-use crate::machine::{
-    self, capabilities,
-    memory::frames,
-    relief::{self, Locked, Relief},
+use crate::{
+    io::disks::stores,
+    machine::{
+        self, capabilities,
+        memory::frames,
+        relief::{self, Locked, Relief},
+    },
 };
 use addr::{BASE_PAGE, NodeId, PAGES_PER_LARGE, VmId};
 use control::{ControlError, StopReason, VmSpec, VmState};
@@ -27,7 +30,7 @@ use rv::csr;
 /// Pages of a MiB.
 const MIB: u64 = (1 << 20) / BASE_PAGE;
 /// Part of the machine's memory that is promised to nobody, since the monitor's heap and pages on their way take it: one of so many.
-/// The index of a store may take as much.
+/// Indices of stores may take as much together, if there are any.
 const OWN_SHARE: u64 = 32;
 /// Part that is to stay free of VMs beyond their promise while others may claim it.
 const MARGIN_SHARE: u64 = 64;
@@ -82,7 +85,7 @@ impl Drop for Announced {
 /// # Errors
 /// [`ControlError::Promised`]; [`ControlError::Busy`] if it fits, and a VM that has what it needs has just been told to end.
 pub fn admit(registry: &Registry, spec: &VmSpec) -> Result<(), ControlError> {
-    let (capacity, wanted) = (capacity(registry), promised_pages(spec));
+    let (capacity, wanted) = (capacity(registry), wanted_pages(spec));
     let left = sums(registry, None).left();
     if wanted > left {
         return Err(refusal(wanted, left, capacity));
@@ -103,7 +106,7 @@ pub fn admit(registry: &Registry, spec: &VmSpec) -> Result<(), ControlError> {
 /// # Errors
 /// [`ControlError::Promised`].
 pub fn check(registry: &Registry, spec: &VmSpec) -> Result<(), ControlError> {
-    let (capacity, wanted) = (capacity(registry), promised_pages(spec));
+    let (capacity, wanted) = (capacity(registry), wanted_pages(spec));
     if wanted <= capacity { Ok(()) } else { Err(refusal(wanted, capacity, capacity)) }
 }
 
@@ -204,6 +207,11 @@ fn promised_pages(spec: &VmSpec) -> u64 {
     if spec.kept_mib() < spec.most_mib() { kept } else { kept.saturating_add(overhead(spec)) }
 }
 
+/// Pages that have to be left for such a VM to begin: with the first store comes what its index may take.
+fn wanted_pages(spec: &VmSpec) -> u64 {
+    promised_pages(spec).saturating_add(stores::index_pages_left(Some(spec)))
+}
+
 /// Most pages of tables and vCPUs: the pmap and each node's G-stage table have a page for each 2 MiB, and few above these.
 fn overhead(spec: &VmSpec) -> u64 {
     let nodes = frames().node_count() as u64;
@@ -223,7 +231,8 @@ fn capacity(registry: &Registry) -> u64 {
         let counts = frames().counts(node);
         (total + counts.total(), monitor + counts.get(PageState::Monitor))
     });
-    total.saturating_sub(monitor.saturating_sub(tables)).saturating_sub(total / OWN_SHARE)
+    let own = total / OWN_SHARE + stores::index_pages_left(None);
+    total.saturating_sub(monitor.saturating_sub(tables)).saturating_sub(own)
 }
 
 fn free() -> u64 {

@@ -212,6 +212,27 @@ proptest! {
     }
 }
 
+/// Of several stores that share a budget each may grow by what the others leave: less than it has stops growth, and takes nothing away.
+#[test]
+fn an_index_keeps_what_it_has_when_its_bound_comes_down() {
+    let mut world = World::new();
+    world.store = open_within(&world.disks.durable, 1, INDEX_LIMIT).unwrap();
+    let a = world.store.mount("a", &Base { sectors: 1 << 30, ..base() }, None, "a").unwrap();
+    let place = |step: u64| step * (64 << 20) / 512;
+    let empty = world.store.index_bytes();
+    assert_eq!(world.write(a, place(0), 8, 1), Status::Ok);
+    let taken = world.store.index_bytes();
+    assert!((empty + 1..INDEX_LIMIT).contains(&taken), "{empty} bytes, then {taken}");
+    for bound in [0, empty, taken] {
+        world.store.set_index_limit(bound);
+        assert_eq!((world.write(a, place(1), 8, 2), world.write(a, place(0), 8, 3)), (Status::NoSpace, Status::Ok));
+        assert_eq!(world.store.index_bytes(), taken);
+    }
+    world.store.set_index_limit(INDEX_LIMIT);
+    assert_eq!(world.write(a, place(1), 8, 2), Status::Ok);
+    assert!((taken + 1..=INDEX_LIMIT).contains(&world.store.index_bytes()));
+}
+
 /// A guest whose writes lie far apart finds the store full when the index has its memory; what it has stays, others write on.
 #[test]
 fn scattered_writes_meet_the_bound_of_the_index() {

@@ -6,10 +6,12 @@
 //! is settled, with no lock held, before anybody can tell the guest that the request has ended.
 
 mod backend;
+mod index;
 mod requests;
 mod view;
 
 use backend::Disks;
+pub use index::index_pages_left;
 pub use requests::{list, next_answer, remove, settle, snapshot};
 pub use view::{DueVolume, VolumeView};
 
@@ -18,11 +20,8 @@ use super::{
     access::{Driver, Gone, Guest, MachinePages, OwnBytes},
     find, pages_of, read_now, refusal, units,
 };
-use crate::{
-    io::DeviceOwner,
-    machine::{HOME_NODE, heap_reserve},
-};
-use addr::{BASE_PAGE, NodeId};
+use crate::{io::DeviceOwner, machine::HOME_NODE};
+use addr::NodeId;
 use alloc::{
     borrow::ToOwned,
     boxed::Box,
@@ -31,7 +30,7 @@ use alloc::{
     vec::Vec,
 };
 use control::{ControlError, DiskSpec, EventKind, Name, OverlaySpec};
-use core::sync::atomic::{AtomicBool, Ordering};
+use core::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use spin::Mutex;
 use storage::{Context, GuestCopy, Mode, MountId, MountSpec, Outcome, Ready, SECTORS_PER_BLOCK};
 use virtio::{block::BlockTag, rng::EntropySource};
@@ -67,6 +66,8 @@ pub struct StoreUnit {
     is_pumping: AtomicBool,
     is_failure_told: AtomicBool,
     is_index_told: AtomicBool,
+    /// What its index took when it was looked at last.
+    index_bytes: AtomicU64,
 }
 
 /// A VM with a volume.
@@ -88,6 +89,7 @@ struct Asked {
 
 /// Looks for stores on all disks. Called once, during boot.
 pub fn init() {
+    index::init();
     for (index, unit) in units().iter().enumerate() {
         let (is_read_only, parts) = {
             let shared = unit.shared.lock();
@@ -98,7 +100,7 @@ pub fn init() {
         };
         for (partition, first_sector, sectors) in parts.into_iter().filter(|_| !is_read_only) {
             let mut read = |block: u64, buf: &mut [u8]| read_now(index, first_sector + block * SECTORS_PER_BLOCK, buf);
-            let refusal = match Store::open(sectors / SECTORS_PER_BLOCK, nonce(), index_limit(), &mut read) {
+            let refusal = match Store::open(sectors / SECTORS_PER_BLOCK, nonce(), index::budget(), &mut read) {
                 Ok(store) if store.layers().next().is_none() && !Store::is_in(&mut read) => None,
                 Ok(store) => match add(index, partition.clone(), store) {
                     Ok(_) => continue,
@@ -109,13 +111,6 @@ pub fn init() {
             CANDIDATES.lock().push(Candidate { unit: index, partition, refusal });
         }
     }
-}
-
-/// Bytes of memory that finding the blocks of one store may take.
-fn index_limit() -> u64 {
-    /// Part of the machine's memory.
-    const SHARE: u64 = 32;
-    super::total_pages() * BASE_PAGE / SHARE
 }
 
 fn nonce() -> u64 {
@@ -145,7 +140,9 @@ fn add(unit: usize, partition: Option<String>, store: Store) -> Result<&'static 
         is_pumping: AtomicBool::new(false),
         is_failure_told: AtomicBool::new(false),
         is_index_told: AtomicBool::new(false),
+        index_bytes: AtomicU64::new(0),
     }));
+    let _ = store.note_index(&store.store.lock());
     // There is room: only the control hart adds stores, and has looked.
     let _ = STORES.lock().push(store);
     Ok(store)
@@ -203,7 +200,7 @@ fn find_or_make(overlay: &OverlaySpec) -> Result<&'static StoreUnit, ControlErro
         buf.fill(0);
         true
     };
-    let store = Store::open(sectors / SECTORS_PER_BLOCK, nonce(), index_limit(), &mut empty);
+    let store = Store::open(sectors / SECTORS_PER_BLOCK, nonce(), index::left(), &mut empty);
     let store = store.map_err(|why| refused(&name, &why))?;
     let store = add(index, overlay.partition.clone(), store)?;
     candidates.remove(at);
@@ -384,7 +381,7 @@ impl StoreUnit {
             None => store.next_ready(),
         };
         let Some(ready) = next else { return false };
-        store.freeze_index(heap_reserve::is_short());
+        self.bound_index(&mut store);
         vm = if ready.is_cancelled { None } else { self.vm_of(ready.volume) };
         let mut disks = self.disks(HOME_NODE);
         let Some((vm, slot)) = vm.as_ref().filter(|(vm, _)| !vm.is_ending()) else {
@@ -429,6 +426,7 @@ pub(super) fn step(turn: usize) -> bool {
     for (_, unit) in super::in_turn(&all(), turn) {
         let mut store = unit.store.lock();
         is_busy |= store.clean_up();
+        unit.bound_index(&mut store);
         store.pump(&mut unit.disks(HOME_NODE));
         is_busy |= store.has_answer();
         drop(store);

@@ -4,7 +4,7 @@ use super::{
     super::{Due, access::Guest, units},
     StoreUnit,
 };
-use crate::machine::{HOME_NODE, heap_reserve};
+use crate::machine::HOME_NODE;
 use alloc::string::String;
 use device::GuestMemory;
 use storage::{MountId, Outcome, Request};
@@ -64,7 +64,7 @@ impl VolumeView {
         let mut disks = self.store.disks(node);
         let (outcome, has_ready) = {
             let mut store = self.store.store.lock();
-            store.freeze_index(heap_reserve::is_short());
+            self.store.bound_index(&mut store);
             let outcome = store.submit(self.volume, tag.raw(), &request, &guest, &mut disks);
             store.pump(&mut disks);
             (outcome, store.has_ready() || store.has_garbage())
