@@ -114,16 +114,16 @@ impl<'a> PreemptionPoint<'a> {
         Self { tools, counters, place, until }
     }
 
-    /// Whether nobody calls the hart, and the work has not lasted for [`WORK_HZ`]. If so, its stretch in the monitor ends here, and
-    /// another one begins.
+    /// Whether nobody calls the hart, and the work has not lasted for [`WORK_HZ`]. If nobody calls, the hart's stretch in the monitor
+    /// ends here, and another one begins.
     pub fn may_go_on(&mut self) -> bool {
-        let now = csr::time::read();
-        if now >= self.until || self.tools.is_called() {
+        if self.tools.is_called() {
             return false;
         }
+        let now = csr::time::read();
         self.tools.look(now, self.counters);
         self.tools.stretch.note(self.place);
-        true
+        now < self.until
     }
 
     /// The same in the midst of what is done to its end even if somebody calls.
