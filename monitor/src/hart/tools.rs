@@ -6,7 +6,7 @@ use rv::{csr, fields::interrupt};
 use tlb::HartVmids;
 
 /// How long a hart does one thing in pieces before its loop has its turn, in fractions of a second.
-const WORK_HZ: u64 = 5_000;
+const WORK_HZ: u64 = 2_000;
 
 /// What the vCPUs of a hart share: VMIDs, guest interrupt files, the hart's own timer.
 #[derive(Debug)]
