@@ -40,7 +40,7 @@ pub mod debian;
 pub mod network;
 pub mod tree;
 
-use control::{StopReason, VmSpec};
+use control::{DiskMode, DiskSpec, StopReason, VmSpec};
 use lab::rig::{Ended, Running, probe_vm};
 
 /// Unwraps with the whole message.
@@ -52,6 +52,19 @@ pub fn ok<T, E: std::fmt::Display>(result: Result<T, E>) -> T {
     match result {
         Ok(value) => value,
         Err(error) => panic!("{error}"),
+    }
+}
+
+/// A guest's own view of the machine's disk `pattern`.
+#[must_use]
+pub fn pattern_disk() -> DiskSpec {
+    DiskSpec {
+        name: ok("data".parse()),
+        source: ok("pattern".parse()),
+        partition: None,
+        mode: DiskMode::CopyOnWrite,
+        overlay: None,
+        limit_mib: None,
     }
 }
 

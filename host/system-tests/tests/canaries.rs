@@ -1,9 +1,9 @@
 //! A guest that hides secrets in its memory, its registers and on its disk, and one that seeks them, while the machine moves, merges and
 //! shares pages and guests are paused, reset, ended and started again. None is ever found.
 
-use control::{DiskMode, DiskSpec, VmSpec};
+use control::VmSpec;
 use lab::rig::{Rig, Running};
-use system_tests::{assert_all_returned, ok, probe};
+use system_tests::{assert_all_returned, ok, pattern_disk, probe};
 
 /// Looks at a guest until it has said something; each is a question that the monitor answers.
 const LOOKS: usize = 20_000;
@@ -13,15 +13,7 @@ const ROUNDS: u64 = 32;
 const LIVES: u64 = 4;
 
 fn guest(name: &str, vcpus: u16, cmdline: &str) -> VmSpec {
-    let disk = DiskSpec {
-        name: ok("data".parse()),
-        source: ok("pattern".parse()),
-        partition: None,
-        mode: DiskMode::CopyOnWrite,
-        overlay: None,
-        limit_mib: None,
-    };
-    VmSpec { disks: vec![disk], ..probe(name, vcpus, cmdline) }
+    VmSpec { disks: vec![pattern_disk()], ..probe(name, vcpus, cmdline) }
 }
 
 /// Waits until a guest says `text`. What it says until then is clean.

@@ -1,9 +1,9 @@
 //! Guests that use each of their devices as no driver would, on all vCPUs at once, for as long as they are let. Meanwhile the machine
 //! answers, the guest ends when it is told to, a neighbour computes what it always does, and no page is lost.
 
-use control::{DiskMode, DiskSpec, NetSpec, StopReason, VmSpec, VmState};
+use control::{NetSpec, StopReason, VmSpec, VmState};
 use lab::rig::{Rig, Running};
-use system_tests::{assert_all_returned, checksum, ok, probe};
+use system_tests::{assert_all_returned, checksum, ok, pattern_disk, probe};
 
 /// What is done to each virtio device.
 const TO_VIRTIO: [&str; 12] = [
@@ -42,18 +42,10 @@ const LOOKS: usize = 20_000;
 
 /// A guest with every device that there is.
 fn attacker(name: &str, vcpus: u16) -> VmSpec {
-    let disk = DiskSpec {
-        name: ok("data".parse()),
-        source: ok("pattern".parse()),
-        partition: None,
-        mode: DiskMode::CopyOnWrite,
-        overlay: None,
-        limit_mib: None,
-    };
     let net = NetSpec { subnet: ok("lan".parse()), mac: None, mtu: 1500 };
     let ports = vec![ok("one".parse()), ok("two".parse())];
     let spec = probe(&name.replace('-', ""), vcpus, &format!("attack=hostile-{name}"));
-    VmSpec { disks: vec![disk], nets: vec![net], ports, ..spec }
+    VmSpec { disks: vec![pattern_disk()], nets: vec![net], ports, ..spec }
 }
 
 /// Lets the guest do its worst for a while, beside a neighbour that computes, and ends it, unless it has ended by what it did.

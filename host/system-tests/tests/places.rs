@@ -5,13 +5,13 @@ use std::time::{Duration, Instant};
 
 use config::{ModelPlan, Preset};
 use control::{
-    DiskMode, DiskSpec, EventKind, Placement, PlacementAction, PlacementBy, PlacementReason, PlacementStats,
-    SampleStats, StopReason, VmSpec,
+    EventKind, Placement, PlacementAction, PlacementBy, PlacementReason, PlacementStats, SampleStats, StopReason,
+    VmSpec,
 };
 use lab::rig::{Ended, Rig, Running, WATCHDOG};
 use machine::SharedModel;
 use model_file::{Mode, Stall};
-use system_tests::{assert_all_returned, ok, probe};
+use system_tests::{assert_all_returned, ok, pattern_disk, probe};
 
 /// Turns of each part: some seconds of the machine's time, since pages that change users sooner are moved from a budget.
 const TURNS: u64 = 120;
@@ -270,16 +270,8 @@ fn samples_find_shared_pages_too() {
 
 /// A guest that reads a disk to its memory, and then that.
 fn of_shared(name: &str, turns: u64) -> VmSpec {
-    let disk = DiskSpec {
-        name: ok("data".parse()),
-        source: ok("pattern".parse()),
-        partition: None,
-        mode: DiskMode::CopyOnWrite,
-        overlay: None,
-        limit_mib: None,
-    };
     let spec = probe(name, 1, &format!("figure=places_of_shared n={turns}"));
-    VmSpec { disks: vec![disk], memory_mib: 256, promised_mib: Some(0), ..spec }
+    VmSpec { disks: vec![pattern_disk()], memory_mib: 256, promised_mib: Some(0), ..spec }
 }
 
 /// Pages of the disk cache that VMs of two nodes have get copies, for all VMs of the other node, which keep nobody's page.
