@@ -1,53 +1,13 @@
 //! SBI calls, and the state machines that they drive.
 
-use addr::{GuestPhysAddr, VcpuIndex};
+use addr::VcpuIndex;
 use vcpu::fwft::{Feature, Features, Support};
 use vcpu::hsm::{Change, HartState};
-use vcpu::sbi::{Call, Guest, Request, decode};
+use vcpu::sbi::{Call, Request, decode};
 use vcpu::sse::{self, ATTRIBUTES, Event, EventId, LocalEvents, Supervisor};
+use vcpu::testing::{BYTES, EXTENSIONS, Known, RAM, is_sound};
 
 use crate::Input;
-
-/// RAM of the guest.
-const RAM: u64 = 0x8000_0000;
-const BYTES: u64 = 64 << 20;
-
-/// Extensions that are known, and one that is not.
-const EXTENSIONS: [u64; 13] = [
-    0x10,
-    0x5449_4D45,
-    0x73_5049,
-    0x5246_4E43,
-    0x48_534D,
-    0x5352_5354,
-    0x4442_434E,
-    0x50_4D55,
-    0x53_5441,
-    0x5355_5350,
-    0x4657_4654,
-    0x53_5345,
-    0,
-];
-
-struct Known {
-    vcpus: u16,
-    has_double_trap: bool,
-}
-
-impl Guest for Known {
-    fn vcpus(&self) -> u16 {
-        self.vcpus
-    }
-
-    fn is_ram(&self, at: GuestPhysAddr, bytes: u64) -> bool {
-        let offset = at.raw().wrapping_sub(RAM);
-        offset < BYTES && bytes <= BYTES - offset
-    }
-
-    fn has_double_trap(&self) -> bool {
-        self.has_double_trap
-    }
-}
 
 /// Calls of one guest, one after the other.
 pub fn sbi(bytes: &[u8]) {
@@ -71,7 +31,7 @@ pub fn sbi(bytes: &[u8]) {
         let function = input.register();
         let arguments = [(); 5].map(|()| argument(&mut input));
         if let Ok(request) = decode(&Call { extension, function, arguments }, &guest) {
-            assert_sound(&guest, &request);
+            assert!(is_sound(&guest, &request), "{request:?}");
             state.perform(&request, &guest, &mut input);
         }
         state.go_on(&mut input);
@@ -85,31 +45,6 @@ fn argument(input: &mut Input<'_>) -> u64 {
     } else {
         input.register()
     }
-}
-
-fn assert_sound(guest: &Known, request: &Request) {
-    let exists = |hart: VcpuIndex| hart.0 < guest.vcpus;
-    let is_entry = |pc: u64| pc & 1 == 0 && guest.is_ram(GuestPhysAddr::new(pc), 4);
-    let is_sound = match *request {
-        Request::SendIpi(harts) | Request::Fence(_, harts) => {
-            harts.take(100).filter(|hart| exists(*hart)).count() <= 64
-        }
-        Request::StartHart(hart, entry) => exists(hart) && is_entry(entry.pc),
-        Request::HartStatus(hart) => exists(hart),
-        Request::SuspendHart(entry) => entry.is_none_or(|entry| is_entry(entry.pc)),
-        Request::SuspendSystem(entry) => is_entry(entry.pc),
-        Request::ConsoleWrite(at, bytes) => bytes <= 256 && guest.is_ram(at, bytes as u64),
-        Request::StealRecord(at) => at.is_none_or(|at| guest.is_ram(at, 64)),
-        Request::Event(sse::Call::Read(range) | sse::Call::Write(range)) => {
-            range.count > 0
-                && range.first + range.count <= ATTRIBUTES.len()
-                && guest.is_ram(range.at, 8 * range.count as u64)
-        }
-        Request::Event(sse::Call::Inject(id, hart)) => id.is_injectable() && exists(hart),
-        Request::Event(sse::Call::Register { entry, .. }) => entry & 1 == 0,
-        _ => true,
-    };
-    assert!(is_sound, "{request:?}");
 }
 
 struct State {

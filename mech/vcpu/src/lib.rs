@@ -30,4 +30,6 @@ pub mod fwft;
 pub mod hsm;
 pub mod sbi;
 pub mod sse;
+#[cfg(feature = "testing")]
+pub mod testing;
 pub mod trap;

@@ -1,18 +1,22 @@
 //! Each call with right and with every kind of wrong arguments.
 
-mod common;
-
 use addr::{GuestPhysAddr, VcpuIndex};
-use common::{BYTES, RAM, ask};
 use sbi_spec::{base, dbcn, fwft, hsm, pmu, rfnc, spi, srst, sse as events, sta, susp};
 use vcpu::fwft::Feature;
-use vcpu::sbi::{Entry, Error, Request, Reset, encode};
+use vcpu::sbi::{Call, Entry, Error, Request, Reset, decode, encode};
 use vcpu::sse::{self, EventId};
+use vcpu::testing::{BYTES, Known, RAM};
 
 const AT: u64 = RAM + 0x20_0000;
 const ENTRY: Entry = Entry { pc: AT, opaque: 7 };
 /// Addresses where nothing can be executed.
 const NOWHERE: [u64; 7] = [0, 0x1000_0000, AT + 1, RAM + BYTES, RAM + BYTES - 2, u64::MAX - 1, u64::MAX];
+
+/// A call of a guest with four vCPUs.
+fn ask(extension: usize, function: u64, arguments: [u64; 5]) -> Result<Request, Error> {
+    let call = Call { extension: extension as u64, function, arguments };
+    decode(&call, &Known { vcpus: 4, has_double_trap: false })
+}
 
 #[test]
 fn answers_are_two_registers() {

@@ -1,31 +1,13 @@
 //! Random registers: no call panics, and no request names a vCPU or memory that does not exist.
 
-mod common;
-
-use addr::{GuestPhysAddr, VcpuIndex};
-use common::{BYTES, Known, RAM};
+use addr::VcpuIndex;
 use proptest::prelude::*;
 use vcpu::fwft::{Feature, Features, Support};
 use vcpu::hsm::{Change, HartState};
-use vcpu::sbi::{Call, Guest as _, Request, decode};
-use vcpu::sse::{self, ATTRIBUTES, Event, EventId, LocalEvents, Supervisor};
+use vcpu::sbi::{Call, decode};
+use vcpu::sse::{Event, EventId, LocalEvents, Supervisor};
+use vcpu::testing::{BYTES, EXTENSIONS, Known, RAM, is_sound};
 use vcpu::trap::{CsrRequest, Privilege, Trapped, virtual_instruction};
-
-const EXTENSIONS: [u64; 13] = [
-    0x10,
-    0x5449_4D45,
-    0x73_5049,
-    0x5246_4E43,
-    0x48_534D,
-    0x5352_5354,
-    0x4442_434E,
-    0x50_4D55,
-    0x53_5441,
-    0x5355_5350,
-    0x4657_4654,
-    0x53_5345,
-    0,
-];
 
 /// A register: something that may mean something, or anything.
 fn register() -> impl Strategy<Value = u64> {
@@ -37,33 +19,6 @@ fn register() -> impl Strategy<Value = u64> {
         (0..BYTES + 64).prop_map(|offset| RAM - 32 + offset),
         prop::sample::select(vec![0xffff_0000, 0xffff_8000, 1, 0x8000_0000, 0x8020_0000]),
     ]
-}
-
-fn is_entry(guest: &Known, pc: u64) -> bool {
-    pc & 1 == 0 && guest.is_ram(GuestPhysAddr::new(pc), 4)
-}
-
-fn is_sound(guest: &Known, request: Request) -> bool {
-    let exists = |hart: VcpuIndex| hart.0 < guest.vcpus;
-    match request {
-        Request::SendIpi(mut harts) | Request::Fence(_, mut harts) => {
-            harts.by_ref().take(100).all(exists) && harts.next().is_none()
-        }
-        Request::StartHart(hart, entry) => exists(hart) && is_entry(guest, entry.pc),
-        Request::HartStatus(hart) => exists(hart),
-        Request::SuspendHart(entry) => entry.is_none_or(|entry| is_entry(guest, entry.pc)),
-        Request::SuspendSystem(entry) => is_entry(guest, entry.pc),
-        Request::ConsoleWrite(at, bytes) => bytes <= 256 && guest.is_ram(at, bytes as u64),
-        Request::StealRecord(at) => at.is_none_or(|at| guest.is_ram(at, 64)),
-        Request::Event(sse::Call::Read(range) | sse::Call::Write(range)) => {
-            range.count > 0
-                && range.first + range.count <= ATTRIBUTES.len()
-                && guest.is_ram(range.at, 8 * range.count as u64)
-        }
-        Request::Event(sse::Call::Inject(id, hart)) => id.is_injectable() && exists(hart),
-        Request::Event(sse::Call::Register { entry, .. }) => entry & 1 == 0,
-        _ => true,
-    }
 }
 
 fn change() -> impl Strategy<Value = Change> {
@@ -84,7 +39,7 @@ proptest! {
     ) {
         let guest = Known { vcpus, has_double_trap };
         if let Ok(request) = decode(&Call { extension, function, arguments }, &guest) {
-            prop_assert!(is_sound(&guest, request), "{request:?}");
+            prop_assert!(is_sound(&guest, &request), "{request:?}");
         }
     }
 
