@@ -110,6 +110,12 @@ pub fn wake_control() {
     }
 }
 
+/// Whether somebody has said that there is something to do now, and the control hart has not looked yet.
+#[must_use]
+pub fn is_called() -> bool {
+    IS_CALLED.load(Ordering::SeqCst)
+}
+
 /// There is something to do now; whether that is news. The control hart itself need not be rung.
 pub fn call() -> bool {
     let is_news = !IS_CALLED.swap(true, Ordering::SeqCst);

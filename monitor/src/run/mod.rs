@@ -70,7 +70,8 @@ fn attend(hart: &Hart, local: &mut HartLocal) {
     if pending & interrupt::SEI != 0 {
         crate::machine::irq::handle_external(hart.cpu, |source| duties::device_interrupt(hart, source));
     }
-    if hart.take_kick() {
+    let is_kicked = hart.take_kick();
+    if is_kicked {
         look_at_requests(local);
     }
     for message in mail::take(hart) {
@@ -78,7 +79,7 @@ fn attend(hart: &Hart, local: &mut HartLocal) {
     }
     if hart.is_control() {
         if pending & interrupt::SSI != 0 {
-            cells::rung();
+            cells::rung(is_kicked || agenda::is_called());
         }
         local.tools.stretch.note(stretch::DUTIES);
         duties::step(hart, &mut local.tools);

@@ -27,6 +27,8 @@ use wires::Wires;
 const LOOKS_HZ: u64 = 10;
 /// Looks per second while cells agree. Who changes something rings, so this is for rings that got lost.
 const AGREEING_HZ: u64 = 1000;
+/// The same while this cell's own harts ring, which might hide another cell's ring: a look reads all cells' memory.
+const RUNG_HZ: u64 = 250;
 /// Seconds after which a cell is lost whose control hart does not look. Emulated harts wait for the host's cores, so only a cell
 /// that hangs is lost so; what the hardware loses, and who panics, is noticed at once.
 const SILENCE_S: u64 = 10;
@@ -71,10 +73,13 @@ pub fn next_look() -> u64 {
     NEXT_LOOK.load(Ordering::Relaxed)
 }
 
-/// The control hart has got a software interrupt: another cell may have rung, or the hardware reports a fault.
-pub fn rung() {
-    if next_look() != u64::MAX {
-        NEXT_LOOK.store(0, Ordering::Relaxed);
+/// The control hart has got a software interrupt: another cell may have rung, or the hardware reports a fault. If one of its own
+/// cell did ring, the look has a little time.
+pub fn rung(by_own: bool) {
+    let next = next_look();
+    if next != u64::MAX {
+        let soon = if by_own { csr::time::read() + capabilities().timebase_hz / RUNG_HZ } else { 0 };
+        NEXT_LOOK.store(next.min(soon), Ordering::Relaxed);
     }
 }
 
@@ -142,7 +147,7 @@ pub fn read(from: CellId, buf: &mut [u8]) -> usize {
 pub fn write(to: CellId, bytes: &[u8]) -> usize {
     let Some(state) = &mut *STATE.lock() else { return bytes.len() };
     if !bytes.is_empty() {
-        rung();
+        rung(false);
     }
     state.wires.write(to, bytes)
 }
