@@ -5,7 +5,7 @@ use crate::machine::Capabilities;
 use rv::{csr, fields::interrupt};
 use tlb::HartVmids;
 
-/// How long a hart does one thing in pieces before its loop has its turn, in fractions of a second.
+/// How long a hart works on one thing in pieces before it goes on with its loop, in fractions of a second.
 const WORK_HZ: u64 = 2_000;
 
 /// What the vCPUs of a hart share: VMIDs, guest interrupt files, the hart's own timer.
@@ -103,7 +103,7 @@ pub struct PreemptionPoint<'a> {
     tools: &'a mut HartTools,
     counters: &'a StretchCounters,
     place: Place,
-    /// From when on the others of the loop have their turn: vCPUs that wait for this hart, and timers of those that sleep.
+    /// When the work has to stop for now: vCPUs that wait for this hart, and timers of those that sleep, come next.
     until: u64,
 }
 
