@@ -54,6 +54,13 @@ pub enum Comparison {
         /// The trial of many, and how many.
         many: (String, f64),
     },
+    /// The sum of figures that stand before it.
+    Sum {
+        /// The figure.
+        figure: String,
+        /// Those that are added up.
+        among: Vec<String>,
+    },
     /// The largest of figures that stand before it, beside the largest of their peers.
     Worst {
         /// The figure.
@@ -161,6 +168,15 @@ fn compare(comparison: &Comparison, results: &Results, goals: Goals<'_>, before:
             growth(results, value, few, many)
                 .map_or_else(|why| goals.missing(figure, why), |growth| goals.figure(figure, growth, "", 1)),
         ],
+        Comparison::Sum { figure, among } => {
+            let parts = before.iter().filter(|figure| among.contains(&figure.id));
+            let values: Vec<_> = parts.clone().filter_map(|part| part.value).collect();
+            if values.len() < among.len() {
+                return vec![goals.missing(figure, "some have not been measured")];
+            }
+            let remarks: Vec<_> = parts.map(|part| part.remark.as_str()).filter(|remark| !remark.is_empty()).collect();
+            vec![goals.figure(figure, values.iter().sum(), "", 1).remarked(&remarks.join("; "))]
+        }
         Comparison::Worst { figure, among } => {
             let candidates = before.iter().filter(|figure| among.contains(&figure.id));
             let Some(worst) =

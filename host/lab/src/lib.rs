@@ -44,6 +44,7 @@ mod run;
 mod workloads;
 
 pub mod artifacts;
+pub mod attacks;
 pub mod compare;
 pub mod plan;
 pub mod plot;

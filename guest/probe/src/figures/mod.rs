@@ -15,6 +15,7 @@ mod messages;
 mod model;
 mod moves;
 mod places;
+mod pulse;
 mod sharing;
 mod work;
 
@@ -45,6 +46,7 @@ const FIGURES: &[(&str, Figure)] = &[
     ("lock_waits", work::lock_waits),
     ("spin", work::spin),
     ("naps", work::naps),
+    ("pulse", pulse::pulse),
     ("places", places::places),
     ("places_of_one", places::of_one),
     ("places_of_much", places::of_much),

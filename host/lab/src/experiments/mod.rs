@@ -4,6 +4,7 @@ mod bootscale;
 mod debian;
 mod exits;
 mod faults;
+mod hostile;
 mod locality;
 mod machine;
 mod odd;
@@ -28,6 +29,7 @@ pub const EXPERIMENTS: &[Experiment] = &[
     stretches::EXPERIMENT,
     odd::EXPERIMENT,
     faults::EXPERIMENT,
+    hostile::EXPERIMENT,
 ];
 
 #[cfg(test)]
@@ -58,7 +60,7 @@ mod tests {
                             [of, over].into_iter().chain(peer).for_each(known);
                         }
                         Comparison::Each { few, many, .. } => [&few.0, &many.0].into_iter().for_each(known),
-                        Comparison::Worst { .. } => {}
+                        Comparison::Worst { .. } | Comparison::Sum { .. } => {}
                     }
                 }
                 let all = names.len();
