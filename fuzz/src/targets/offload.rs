@@ -100,7 +100,8 @@ fn make(input: &mut Input<'_>, raw: &mut [u8; NET_HEADER_BYTES], frame: &mut [u8
 
 fn to_gateway(header: &NetHeader, frame: &mut [u8]) {
     let Ok(mut parts) = PlainFrames::of(header, frame) else { return };
-    let mut segment = vec![0; MOST];
+    // No part of a frame is longer than all of it.
+    let mut segment = vec![0; frame.len()];
     let (mut bytes, mut count) = (0, 0);
     while let Ok(Some(part)) = parts.current(frame, &mut segment) {
         bytes += part.len();
@@ -113,7 +114,7 @@ fn to_gateway(header: &NetHeader, frame: &mut [u8]) {
 
 fn to_guest(header: &NetHeader, frame: &[u8], features: u64, buffers: u8, room: u32) {
     // Rings, and a page for each buffer of the largest kind that is posted.
-    let env = TestEnv::new((1 << 20) + (64 << 10));
+    let env = TestEnv::new((256 << 10) + (64 << 10));
     let mut device =
         VirtioMmio::new(Net::new(Nobody, NetConfig { mac: [2; 6], mtu: 65_535 }), IrqLine(1), Trigger::Edge);
     let mut driver = Driver::new(&env);

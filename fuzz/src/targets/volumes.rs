@@ -26,7 +26,7 @@ pub fn volumes(bytes: &[u8]) {
             input.bytes(count)
         })
         .collect();
-    let mut disks = Disks { blocks: store_that_says(epoch, &log).into_iter().collect(), data: vec![0; MOST] };
+    let mut disks = Disks::new(store_that_says(epoch, &log).into_iter().collect(), input.byte());
     let opened = open(&disks.blocks, 9);
     let Ok(mut store) = opened else { return };
     assert!(store.index_limit() <= INDEX_LIMIT);
@@ -45,7 +45,9 @@ pub fn volumes(bytes: &[u8]) {
         act(&mut input, &mut store, &mut disks, volume);
     }
     store.sync();
+    disks.holds = 0;
     go_on(&mut store, &mut disks);
+    assert!(disks.held.is_empty());
     // What was made durable is found again, and nothing else.
     if !store.is_broken() && store.is_quiet() {
         let names: Vec<_> = store.layers().map(|layer| (layer.name, layer.is_snapshot, layer.blocks)).collect();
@@ -73,7 +75,7 @@ fn act(input: &mut Input<'_>, store: &mut Store, disks: &mut Disks, volume: Volu
     let sectors = store.sectors(volume);
     let kind = input.pick(&[Kind::Read, Kind::Write, Kind::Flush, Kind::Discard, Kind::WriteZeroes]);
     let (first, count) = (input.register(), u64::from(input.byte()) + 1);
-    match input.below(8) {
+    match input.below(10) {
         0 => {
             let name = format!("snapshot-{}", input.byte());
             let holder =
@@ -84,6 +86,7 @@ fn act(input: &mut Input<'_>, store: &mut Store, disks: &mut Disks, volume: Volu
             let name = store.layers().nth(usize::from(input.below(6))).map(|layer| layer.name);
             let _ = name.map(|name| store.remove(&name, 8));
         }
+        2 => store.cancel(volume),
         _ => {
             let count = if kind == Kind::Flush { 0 } else { count.min(MOST as u64 / SECTOR) };
             // Mostly on the disk: what lies behind it must be refused.
@@ -103,14 +106,19 @@ fn act(input: &mut Input<'_>, store: &mut Store, disks: &mut Disks, volume: Volu
     go_on(store, disks);
 }
 
-/// Does all that is ready. Nothing waits: the disks are at once.
+/// Does all that is ready, and ends what the disks hold back, as far as they let it go.
 fn go_on(store: &mut Store, disks: &mut Disks) {
     for left in (0..10_000).rev() {
         store.pump(disks);
         while store.clean_up() {}
         while store.next_answer().is_some() {}
-        let Some(ready) = store.next_ready() else { break };
-        let _ = store.resume(ready, &Guest, disks, &mut { u64::MAX });
+        match store.next_ready() {
+            Some(ready) => _ = store.resume(ready, &Guest, disks, &mut { u64::MAX }),
+            None => match disks.end_some() {
+                Some((op, status)) => store.on_done(op, status),
+                None => break,
+            },
+        }
         assert!(left > 0, "work without end");
     }
 }
@@ -137,13 +145,53 @@ impl GuestCopy for Guest {
     }
 }
 
-/// Disks that do everything at once.
+/// An operation that has not ended: its number, and what it writes where.
+type Held = (u64, u64, Vec<u8>);
+
+/// Disks that do some things at once, and others later, in any order. Some fail.
 struct Disks {
     blocks: Blocks,
-    data: Vec<u8>,
+    held: Vec<Held>,
+    /// How many they like to hold; 0: they are at once.
+    holds: usize,
+    /// Changes with every decision.
+    mood: u8,
 }
 
 impl Disks {
+    const fn new(blocks: Blocks, mood: u8) -> Self {
+        Self { blocks, held: Vec::new(), holds: (mood & 7) as usize, mood }
+    }
+
+    fn next_mood(&mut self) -> u8 {
+        self.mood = self.mood.wrapping_mul(5).wrapping_add(3);
+        self.mood >> 2
+    }
+
+    /// Begins an operation: its end comes at once, or later.
+    fn begin(&mut self, op: u64, sector: u64, bytes: Vec<u8>) -> Outcome {
+        if self.held.len() < self.holds && self.next_mood() & 3 != 0 {
+            self.held.push((op, sector, bytes));
+            return Outcome::Pending;
+        }
+        self.store(sector, &bytes);
+        Outcome::Done(Status::Ok)
+    }
+
+    /// Ends one of those that are held, if they are too many or the disks like to.
+    fn end_some(&mut self) -> Option<(u64, Status)> {
+        let mood = usize::from(self.next_mood());
+        if self.held.is_empty() || self.held.len() < self.holds && mood & 1 != 0 {
+            return None;
+        }
+        let (op, sector, bytes) = self.held.swap_remove(mood % self.held.len());
+        if mood > 60 {
+            return Some((op, Status::IoError));
+        }
+        self.store(sector, &bytes);
+        Some((op, Status::Ok))
+    }
+
     fn store(&mut self, sector: u64, bytes: &[u8]) {
         for (sector, data) in (sector..).zip(bytes.chunks(SECTOR as usize)) {
             let at = (sector * SECTOR % BLOCK) as usize;
@@ -154,7 +202,7 @@ impl Disks {
 }
 
 impl Backend for Disks {
-    fn submit(&mut self, to: Target, _: u64, request: Request<'_>, _: &dyn GuestCopy) -> Outcome {
+    fn submit(&mut self, to: Target, op: u64, request: Request<'_>, _: &dyn GuestCopy) -> Outcome {
         let bytes: u64 =
             (0..).map_while(|index| request.segments.segment(index)).map(|(_, bytes)| u64::from(bytes)).sum();
         if matches!(request.kind, Kind::Read | Kind::Write) {
@@ -162,24 +210,19 @@ impl Backend for Disks {
         }
         if to == Target::Store {
             assert!((request.sector + request.sectors) * SECTOR <= MIN_BLOCKS * BLOCK, "outside of the store");
-            let count = usize::try_from(request.sectors * SECTOR).expect("a request is small");
-            if matches!(request.kind, Kind::Write | Kind::WriteZeroes) {
-                let data = self.data[..count.min(MOST)].to_vec();
-                self.store(request.sector, &data);
-            }
         } else {
             assert!(matches!(request.kind, Kind::Read | Kind::Flush), "the disk below is written");
         }
-        Outcome::Done(Status::Ok)
+        // What guests write is not looked at: data blocks stay as they are.
+        self.begin(op, request.sector, Vec::new())
     }
 
-    fn write(&mut self, _: u64, sector: u64, bytes: &[u8]) -> Outcome {
+    fn write(&mut self, op: u64, sector: u64, bytes: &[u8]) -> Outcome {
         assert!(sector * SECTOR + bytes.len() as u64 <= MIN_BLOCKS * BLOCK, "outside of the store");
-        self.store(sector, bytes);
-        Outcome::Done(Status::Ok)
+        self.begin(op, sector, bytes.to_vec())
     }
 
-    fn flush(&mut self, _: u64) -> Outcome {
-        Outcome::Done(Status::Ok)
+    fn flush(&mut self, op: u64) -> Outcome {
+        self.begin(op, 0, Vec::new())
     }
 }

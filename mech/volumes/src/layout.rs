@@ -9,7 +9,7 @@
 use alloc::vec;
 use alloc::vec::Vec;
 
-use crc::{CRC_64_XZ, Crc};
+use crc::{CRC_64_XZ, Crc, Table};
 use storage::BLOCK;
 
 use crate::record;
@@ -116,9 +116,15 @@ pub fn word(bytes: &[u8], at: usize) -> u64 {
     bytes.get(at..at + 8).and_then(|field| field.try_into().ok()).map_or(0, u64::from_le_bytes)
 }
 
+/// Tables of the checksum: tests and fuzzing sum blocks all day; the monitor's image has no room for more than one.
+#[cfg(any(test, feature = "testing"))]
+type Tables = Table<16>;
+#[cfg(not(any(test, feature = "testing")))]
+type Tables = Table<1>;
+
 /// CRC-64/XZ of all parts in turn.
 pub fn checksum(parts: &[&[u8]]) -> u64 {
-    static CRC: Crc<u64> = Crc::<u64>::new(&CRC_64_XZ);
+    static CRC: Crc<u64, Tables> = Crc::<u64, Tables>::new(&CRC_64_XZ);
     let mut digest = CRC.digest();
     parts.iter().for_each(|part| digest.update(part));
     digest.finalize()

@@ -9,7 +9,7 @@ use super::{RAM_BASE, TestEnv};
 
 const QUEUE_STRIDE: u64 = 0x4000;
 /// Ring areas come first, then the bump allocator.
-const ARENA: u64 = RAM_BASE + 0x10_0000;
+const ARENA: u64 = RAM_BASE + 0x4_0000;
 
 /// One buffer of a request.
 #[derive(Clone, Copy, Debug)]
