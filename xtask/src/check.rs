@@ -1,6 +1,6 @@
 //! The rules of the house that the compiler does not know, and those that it does: one command for all.
 
-mod allocations;
+pub mod allocations;
 mod doc_comments;
 mod floors;
 mod guest_loads;
@@ -55,7 +55,7 @@ fn clippy(tree: &Tree) -> Result<()> {
 }
 
 /// The Rust files that git knows or would add, relative to the root.
-fn rust_files(tree: &Tree) -> Result<Vec<PathBuf>> {
+pub fn rust_files(tree: &Tree) -> Result<Vec<PathBuf>> {
     let mut git = std::process::Command::new("git");
     git.current_dir(tree.root()).args(["ls-files", "--cached", "--others", "--exclude-standard", "--", "*.rs"]);
     let files = output_of(&mut git)?;

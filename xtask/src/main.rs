@@ -11,6 +11,7 @@ mod clean;
 mod flatten;
 mod fuzz;
 mod prepare;
+mod refusals;
 mod setup;
 mod stamp;
 mod test;
@@ -68,6 +69,8 @@ enum Chore {
         #[arg(long)]
         record: bool,
     },
+    /// Refuse memory to everybody who asks for some, one by one, and see that none is left out
+    Refusals,
     /// Build the guests: kernel, initial file systems, root image; prints where they are
     Image {
         /// The workload guests and the KVM host of the lab as well
@@ -129,6 +132,7 @@ fn run(chore: Chore) -> Result<ExitCode> {
             let time = runs.is_none().then_some(time);
             fuzz::run(&tree, &fuzz::Round { target, input, time, runs, record })?;
         }
+        Chore::Refusals => refusals::run(&tree)?,
         Chore::Image { loads } => {
             let guests = build_images(&tree)?;
             print_places(&guests);

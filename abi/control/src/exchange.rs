@@ -3,6 +3,8 @@
 use alloc::collections::VecDeque;
 use alloc::vec::Vec;
 
+use scarce::Grow;
+
 use crate::error::ControlError;
 use crate::frame::{Decoder, FrameError, HEADER_LEN, MAX_PAYLOAD};
 use crate::message::{Body, ClientMessage, ServerMessage};
@@ -42,7 +44,7 @@ impl Exchange {
     fn find_room(&mut self) -> bool {
         let most = Self::LIMIT + MAX_FRAME;
         // Once, at the first use: the queue never outgrows it.
-        let is_there = self.out.capacity() >= most || self.out.try_reserve_exact(most - self.out.len()).is_ok();
+        let is_there = self.out.capacity() >= most || self.out.grow_exact(most - self.out.len()).is_ok();
         is_there && self.out.len() < Self::LIMIT
     }
 

@@ -5,11 +5,12 @@ use alloc::vec::Vec;
 use core::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 
 use addr::{Gfn, Mfn, NodeId, PageSize, SpuId, VmId};
+use scarce::Refusals;
 use spin::mutex::{TicketMutex, TicketMutexGuard};
 use thiserror::Error;
 
 use crate::entry::{NO_OWNER, pack_owner};
-use crate::node::{IdleJob, NodeMemory};
+use crate::node::{IdleJob, IdleWork, NodeMemory};
 use crate::spread::SpreadPages;
 use crate::{
     Clean, Dirty, DyingList, Frame, MAX_ORDER, MachineMemory, MemMap, MemMapEntry, PageOwner, PageState, PageUse,
@@ -60,15 +61,6 @@ pub enum FrameError {
     },
 }
 
-/// What an idle hart got done.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum IdleWork {
-    /// So many pages were zeroed; there may be more to do.
-    Zeroed(u64),
-    /// Nothing to do.
-    Nothing,
-}
-
 /// A node's part, on cache lines of its own.
 #[repr(align(64))]
 struct Node {
@@ -84,6 +76,7 @@ pub struct Frames {
     map: MemMap,
     nodes: Box<[Node]>,
     pub(crate) spread: SpreadPages,
+    refusals: Refusals,
 }
 
 impl Frames {
@@ -97,7 +90,13 @@ impl Frames {
             wants_zeroing: AtomicBool::new(true),
         };
         let nodes = (0..count).map(|_| node()).collect::<Vec<_>>().into_boxed_slice();
-        Self { map, nodes, spread: SpreadPages::new() }
+        Self { map, nodes, spread: SpreadPages::new(), refusals: Refusals::new() }
+    }
+
+    /// Whom it refuses pages that are there: nobody, but for those who try what comes then.
+    #[must_use]
+    pub const fn refusals(&self) -> &Refusals {
+        &self.refusals
     }
 
     /// The rows.
@@ -432,7 +431,7 @@ impl Frames {
 
     #[inline(always)]
     fn take(&self, node: NodeId, order: u8, to: PageUse, want_zeroed: bool) -> Option<(Frame<Dirty>, bool)> {
-        if order > MAX_ORDER {
+        if order > MAX_ORDER || self.refusals.refuses() {
             return None;
         }
         let (state, spu, back, references) = row_for(to)?;

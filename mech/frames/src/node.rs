@@ -71,6 +71,15 @@ pub(crate) struct HalfZeroed {
     pub(crate) done: u64,
 }
 
+/// What an idle hart got done.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum IdleWork {
+    /// So many pages were zeroed; there may be more to do.
+    Zeroed(u64),
+    /// Nothing to do.
+    Nothing,
+}
+
 /// Work for an idle hart: the block is out of all lists until it is handed back.
 pub(crate) enum IdleJob {
     Base(Mfn),

@@ -83,8 +83,7 @@ impl Pmap {
         let blocks = (last.large_base().raw() - first_block) / PAGES_PER_LARGE + 1;
         let count = usize::try_from(blocks).map_err(|_| PmapError::BadRange)?;
         // A client chose how many.
-        let mut blocks = Vec::new();
-        blocks.try_reserve_exact(count).map_err(|_| PmapError::OutOfTables)?;
+        let mut blocks = scarce::room(count).map_err(|_| PmapError::OutOfTables)?;
         // Bounded: reserved above.
         blocks.resize(count, BlockWord::ABSENT);
         let (counts, recent) = (PmapCounts::new(pages), RecentPages::NONE);

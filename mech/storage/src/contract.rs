@@ -1,6 +1,9 @@
 //! What the storage needs of the world, and what it calls things.
 
+use alloc::vec::Vec;
+
 use addr::{BASE_PAGE, GuestPhysAddr, MachineAddr, Mfn, NodeId};
+use scarce::NoMemory;
 
 /// Bytes of a sector, the unit of requests.
 pub const SECTOR: u64 = 512;
@@ -147,6 +150,20 @@ pub trait Segments {
     fn segment(&self, index: usize) -> Option<(GuestPhysAddr, u32)>;
 }
 
+impl dyn Segments + '_ {
+    /// A copy, for a request that outlives its driver's list.
+    ///
+    /// # Errors
+    /// [`NoMemory`].
+    #[track_caller]
+    pub fn to_list(&self) -> Result<Vec<(GuestPhysAddr, u32)>, NoMemory> {
+        let all = || (0..).map_while(|index| self.segment(index));
+        let mut list = scarce::room(all().count())?;
+        list.extend(all());
+        Ok(list)
+    }
+}
+
 impl Segments for [(GuestPhysAddr, u32)] {
     fn segment(&self, index: usize) -> Option<(GuestPhysAddr, u32)> {
         self.get(index).copied()
@@ -159,7 +176,7 @@ impl<const N: usize> Segments for [(GuestPhysAddr, u32); N] {
     }
 }
 
-impl Segments for alloc::vec::Vec<(GuestPhysAddr, u32)> {
+impl Segments for Vec<(GuestPhysAddr, u32)> {
     fn segment(&self, index: usize) -> Option<(GuestPhysAddr, u32)> {
         self.get(index).copied()
     }

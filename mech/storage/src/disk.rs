@@ -246,11 +246,11 @@ impl SharedDisk {
         match self.advance(&mut job, request.segments, guest, ctx) {
             Stop::End(status) => self.finish(job, status),
             stop => {
+                let segments = if job.kind.has_data() { request.segments.to_list() } else { Ok(Vec::new()) };
+                let Ok(segments) = segments else { return self.give_up(job) };
                 let id = self.id_of(&mut job);
-                if job.kind.has_data()
-                    && let Some(pending) = self.pending.get_mut(id)
-                {
-                    pending.segments = (0..).map_while(|index| request.segments.segment(index)).collect();
+                if let Some(pending) = self.pending.get_mut(id) {
+                    pending.segments = segments;
                 }
                 self.park(job, id, stop);
                 Outcome::Pending
@@ -422,6 +422,14 @@ impl SharedDisk {
         self.metrics.failed_requests += u64::from(status != Status::Ok);
         self.metrics.no_space += u64::from(status == Status::NoSpace);
         Outcome::Done(status)
+    }
+
+    /// Ends a job that finds no memory to wait in. What it has begun ends by itself, as that of one that is cancelled.
+    fn give_up(&mut self, mut job: Job) -> Outcome {
+        if let Some(block) = job.pinned.take() {
+            self.cache.unpin(block);
+        }
+        self.finish(job, Status::IoError)
     }
 
     /// Puts a job away until what it waits for happens.

@@ -62,8 +62,7 @@ impl FrameAllocator {
             return Err(FrameRefused::TooLong { len });
         }
         let charge = self.charge(len + OVERHEAD).ok_or(FrameRefused::NoMemory)?;
-        let mut bytes = Vec::new();
-        bytes.try_reserve_exact(len).map_err(|_| FrameRefused::NoMemory)?;
+        let mut bytes = scarce::room(len).map_err(|_| FrameRefused::NoMemory)?;
         // Bounded: reserved above.
         bytes.resize(len, 0);
         Ok(FrameBuf { bytes, charge })

@@ -104,7 +104,8 @@ impl Store {
             return Outcome::Done(Status::IoError);
         }
         let has_data = matches!(request.kind, Kind::Read | Kind::Write);
-        let segments = (0..).map_while(|index| request.segments.segment(index).filter(|_| has_data)).collect();
+        let segments = if has_data { request.segments.to_list() } else { Ok(Vec::new()) };
+        let Ok(segments) = segments else { return Outcome::Done(Status::IoError) };
         let mut job = Box::new(Job {
             volume,
             tag,

@@ -98,8 +98,7 @@ fn new_piece(bytes: usize) -> Result<Vec<u8>, ControlError> {
         return Err(no_memory());
     }
     check_total(bytes as u64)?;
-    let mut piece = Vec::new();
-    piece.try_reserve_exact(bytes).map_err(|_| no_memory())?;
+    let piece = scarce::room::<u8>(bytes).map_err(|_| no_memory())?;
     HELD.fetch_add(piece.capacity() as u64, Ordering::Relaxed);
     Ok(piece)
 }

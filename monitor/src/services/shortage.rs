@@ -23,6 +23,7 @@ use arrayvec::ArrayVec;
 use control::EventKind;
 use frames::{MOST_REFERENCES, RetiredCopies};
 use placement::NODES;
+use scarce::Grow;
 use spin::Mutex;
 use tlb::TlbGeneration;
 
@@ -125,9 +126,9 @@ fn tell(pages: u64) -> u64 {
 impl Retired {
     /// Whoever was led to a copy of the next few pages forgets it. `false` if that is not done for all: a later call goes on.
     fn tell_owners(&mut self, registry: &Registry) -> bool {
-        let Some(mut owners) = with_room(MOST_REFERENCES as usize) else { return false };
-        let Some(mut seen) = with_room::<&Arc<Vm>>(registry.records().count()) else { return false };
-        if self.seen.try_reserve(registry.records().count()).is_err() {
+        let Ok(mut owners) = scarce::room(MOST_REFERENCES as usize) else { return false };
+        let Ok(mut seen) = scarce::room::<&Arc<Vm>>(registry.records().count()) else { return false };
+        if self.seen.grow(registry.records().count()).is_err() {
             return false;
         }
         let mut told = 0;
@@ -167,11 +168,4 @@ impl Retired {
         };
         self.seen.iter().all(is_passed)
     }
-}
-
-/// A list with this much room, if the monitor's heap has it.
-fn with_room<T>(room: usize) -> Option<Vec<T>> {
-    let mut list = Vec::new();
-    list.try_reserve_exact(room).ok()?;
-    Some(list)
 }

@@ -3,6 +3,7 @@
 use crate::machine::agenda;
 use alloc::{collections::VecDeque, vec::Vec};
 use core::sync::atomic::{AtomicBool, Ordering};
+use scarce::Grow;
 
 /// Bytes of input that wait for the guest at most; more is refused, and the client hears of it.
 const INPUT_MAX: usize = 4096;
@@ -43,9 +44,12 @@ impl Console {
     /// Adds output.
     pub fn push(&mut self, bytes: &[u8]) {
         for byte in bytes {
-            if self.ring.len() == self.capacity {
-                self.ring.pop_front();
+            // Without memory for more, what is there turns over.
+            if self.ring.len() == self.capacity || self.ring.grow(1).is_err() {
                 self.oldest += 1;
+                if self.ring.pop_front().is_none() {
+                    continue;
+                }
             }
             self.ring.push_back(*byte);
         }

@@ -2,6 +2,7 @@
 
 use addr::{Mfn, VmId};
 use alloc::vec::Vec;
+use scarce::Grow;
 
 /// Ranges of pages that are remembered at most; of more, those that were sent last.
 pub const MOST_RANGES: usize = 32_768;
@@ -84,7 +85,7 @@ impl Sent {
         }
         if self.ranges.len() < MOST_RANGES {
             // Without memory for it the hint is lost.
-            if self.ranges.try_reserve(1).is_ok() {
+            if self.ranges.grow(1).is_ok() {
                 self.ranges.push(range);
             }
         } else if let Some(place) = self.ranges.get_mut(self.oldest) {
@@ -108,7 +109,7 @@ impl Sent {
 
 /// One more VM, once. Without memory for it, it is left out.
 fn note_vm(vms: &mut Vec<VmId>, vm: VmId) {
-    if !vms.contains(&vm) && vms.try_reserve(1).is_ok() {
+    if !vms.contains(&vm) && vms.grow(1).is_ok() {
         vms.push(vm);
     }
 }
@@ -116,7 +117,7 @@ fn note_vm(vms: &mut Vec<VmId>, vm: VmId) {
 /// All of them; none without memory for it.
 fn gathered(ranges: impl Iterator<Item = Range> + Clone) -> Vec<Range> {
     let mut all = Vec::new();
-    if all.try_reserve_exact(ranges.clone().count()).is_ok() {
+    if all.grow_exact(ranges.clone().count()).is_ok() {
         all.extend(ranges);
     }
     all

@@ -12,6 +12,7 @@
 
 use addr::{Gfn, Mfn, VmId};
 use alloc::vec::Vec;
+use scarce::Grow;
 
 use crate::sent::Range;
 
@@ -76,7 +77,7 @@ impl Round {
         let places = usize::try_from((2 * pages).next_power_of_two()).unwrap_or(1);
         let mut table = Vec::new();
         // Without memory for it nothing is found.
-        if pages != 0 && !receivers.is_empty() && table.try_reserve_exact(places).is_ok() {
+        if pages != 0 && !receivers.is_empty() && table.grow_exact(places).is_ok() {
             // Bounded: reserved above.
             table.resize(places, Place::FREE);
         }

@@ -1,5 +1,5 @@
 //! Who chose how much memory is taken: where the monitor allocates so many elements at once without a way to be refused, a comment says who
-//! has bounded the number. A number that a guest, a client or a file chose goes through `try_reserve`.
+//! has bounded the number. A number that a guest, a client or a file chose goes through `scarce`, which may refuse it.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -13,6 +13,10 @@ const SIZED: [&str; 7] =
     ["with_capacity(", ".reserve(", ".reserve_exact(", ".resize(", ".resize_with(", ".to_vec()", ".repeat("];
 /// How the reason begins, in a comment on the same line or right above the statement.
 const REASON: &str = "Bounded: ";
+/// What asks for memory so that nobody can refuse it in a test: `support/scarce` does it for all.
+const UNSEEN: &str = ".try_reserve";
+/// Where that is done.
+const SCARCE: &str = "support/scarce";
 /// Lines of a statement before the one that allocates, and of its comment.
 const ABOVE: usize = 6;
 
@@ -28,12 +32,22 @@ pub fn check(root: &Path, files: &[PathBuf]) -> Result<Vec<String>> {
             format!("{}:{line}: {what} takes as much memory as it is told to; say `// {REASON}...`", file.display())
         };
         broken.extend(unjustified(&text).into_iter().map(at));
+        let by_itself = |line| {
+            format!(
+                "{}:{line}: asks for memory by itself; `scarce` does it so that tests can refuse it",
+                file.display()
+            )
+        };
+        if !file.starts_with(SCARCE) {
+            broken.extend(unseen(&text).into_iter().map(by_itself));
+        }
     }
     Ok(broken)
 }
 
-/// Tests may take what they like.
-fn is_concerned(file: &Path) -> bool {
+/// Whether it runs in the monitor. Tests may take what they like.
+#[must_use]
+pub fn is_concerned(file: &Path) -> bool {
     let is_test = |part: &str| {
         let name = part.trim_end_matches(".rs");
         matches!(name, "tests" | "testing" | "build") || name.ends_with("_tests")
@@ -49,6 +63,13 @@ fn unjustified(text: &str) -> Vec<(usize, &'static str)> {
     let in_code = lines.iter().take(end).enumerate();
     let found = in_code.filter_map(|(at, line)| Some((at, sized(line.split("//").next()?)?)));
     found.filter(|(at, _)| !has_reason(&lines, *at)).map(|(at, what)| (at + 1, what)).collect()
+}
+
+/// Lines that ask without `scarce`.
+fn unseen(text: &str) -> Vec<usize> {
+    let in_code = text.lines().take_while(|line| *line != "mod tests {").zip(1..);
+    let asks = |line: &str| line.split("//").next().is_some_and(|code| code.contains(UNSEEN));
+    in_code.filter(|(line, _)| asks(line)).map(|(_, number)| number).collect()
 }
 
 /// The first thing on a line that takes so many elements, where the number is no constant.
@@ -106,6 +127,14 @@ mod tests {
         let second = "// Bounded: one for each node.\nlet a = nodes.to_vec();\nlet b = nodes.to_vec();\n";
         assert_eq!(found(second), [(3, ".to_vec()")]);
         assert_eq!(found("#[cfg(test)]\nmod tests {\n    let a = nodes.to_vec();\n}\n"), []);
+    }
+
+    #[test]
+    fn who_asks_by_itself_is_found() {
+        assert_eq!(
+            unseen("a.grow(1)?;\n// .try_reserve(1)\na.try_reserve_exact(n)?;\nmod tests {\na.try_reserve(1);\n"),
+            [3]
+        );
     }
 
     #[test]

@@ -2,6 +2,7 @@
 
 use alloc::vec::Vec;
 use device::{Env, GuestFault, GuestMemory};
+use scarce::Grow;
 
 use super::{MAX_FRAME, MIN_FRAME, Net, NetBackend, RECEIVE_QUEUE, spec};
 use crate::error::{DeviceError, RingError};
@@ -80,7 +81,7 @@ impl<B: NetBackend> Net<B> {
         memory: &dyn GuestMemory,
     ) -> Result<Received, RingError> {
         let mut buffer = core::mem::take(&mut self.scratch);
-        if buffer.is_empty() && buffer.try_reserve_exact(SCRATCH_BYTES).is_ok() {
+        if buffer.is_empty() && buffer.grow_exact(SCRATCH_BYTES).is_ok() {
             buffer.resize(SCRATCH_BYTES, 0);
         }
         let placed = match buffer.split_at_mut_checked(MAX_FRAME as usize) {

@@ -146,6 +146,11 @@ enum Step {
     Free {
         vm: usize,
     },
+    /// So many pages are given, and then so many refused.
+    Refuse {
+        first: u64,
+        count: u64,
+    },
     /// This comes as soon as somebody copies without a lock.
     Meanwhile(Box<Step>),
 }
@@ -297,6 +302,7 @@ impl Run {
                 }
             }
             Step::Free { vm } => _ = ram(vm).free_deferred(),
+            Step::Refuse { first, count } => world.refuse(first, count),
             Step::Meanwhile(ref step) => self.meanwhile.borrow_mut().push_back((**step).clone()),
         }
     }
@@ -313,6 +319,7 @@ impl Run {
 
     /// All that is under way comes to its end, and nobody waits any more.
     fn rest(&self) {
+        self.world.refuse(0, 0);
         self.meanwhile.borrow_mut().clear();
         for round in 0.. {
             self.world.interrupt_all();
@@ -396,6 +403,7 @@ fn steps() -> impl Strategy<Value = Step> {
         3 => (v.clone(), p.clone()).prop_map(|(vm, page)| Step::Sample { vm, page }),
         20 => (h, 0..8usize).prop_map(|(hart, number)| Step::Go { hart, number }),
         2 => vm.prop_map(|vm| Step::Free { vm }),
+        1 => (0..4u64, 0..3u64).prop_map(|(first, count)| Step::Refuse { first, count }),
     ]
 }
 
@@ -413,6 +421,64 @@ fn run_all(large: &[bool; VMS], steps: &[Step]) {
         }
     }
     run.end();
+}
+
+/// Everything that takes pages, once or more, with both VMs.
+fn all_that_takes_pages() -> Vec<Step> {
+    let go = |hart| Step::Go { hart, number: 0 };
+    let mut steps = Vec::new();
+    for vm in 0..VMS {
+        steps.extend((0..PAGES.len()).map(|page| Step::Store { hart: page % HARTS, vm, page, value: 1 }));
+        steps.extend([
+            Step::Disk { hart: 1, vm, page: 1, word: 5 },
+            Step::Load { hart: 2, vm, page: 1 },
+            Step::Spread { vm, page: 1, node: 2 },
+            Step::Store { hart: 0, vm, page: 1, value: 2 },
+            Step::DeviceWrite { hart: 3, vm, page: 2, value: 1 },
+            Step::DeviceRead { hart: 3, vm, page: 3 },
+        ]);
+        for job in [
+            Step::Migrate { vm, page: 0, pages: 2, node: 1 },
+            Step::Replicate { vm, page: 3, pages: 2, node: 2 },
+            Step::MoveBlock { vm, block: 1, node: 2 },
+            Step::CopyBlock { vm, block: 0, nodes: 6 },
+            Step::CopyShared { vm, block: 0, node: 1 },
+            Step::Split { vm, block: 0 },
+            Step::Merge { original: vm, from: 0, to: 0 },
+            Step::ZeroPages { vm, page: 4 },
+        ] {
+            steps.extend([job, go(0), Step::Interrupt { hart: 0 }, go(1), Step::Load { hart: 3, vm, page: 0 }, go(2)]);
+            steps.extend((0..HARTS).map(|hart| Step::Interrupt { hart }));
+        }
+        steps.extend([Step::GiveBack { hart: 0, vm, page: 5, pages: 1 }, Step::JoinBlock { vm, block: 0 }, go(3)]);
+        steps.extend([Step::Free { vm }, Step::Store { hart: 1, vm, page: 5, value: 2 }, Step::Join { vm }]);
+    }
+    steps
+}
+
+/// Every page that anybody asks for is refused once, alone or with all that come after it: whoever asks gives up what it was about, memory
+/// contains what was stored, and all pages come back.
+#[test]
+fn any_page_may_be_refused() {
+    let steps = all_that_takes_pages();
+    for large in [[true, true], [false, true]] {
+        for count in [1, u64::MAX] {
+            for first in 0.. {
+                let run = Run::new(&large);
+                run.world.refuse(first, count);
+                for step in &steps {
+                    run.perform(step);
+                    run.world.check();
+                }
+                let asked = run.world.machine.frames().refusals().asked();
+                run.end();
+                if asked <= first {
+                    assert!(first > 20, "{first} pages are not all that these steps take");
+                    break;
+                }
+            }
+        }
+    }
 }
 
 proptest! {

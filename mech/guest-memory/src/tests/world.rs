@@ -8,7 +8,7 @@ use super::machine::Handle;
 use crate::{Access, GuestRam, Machine, RAM_START, Spec, Touch};
 use addr::{BASE_PAGE, CpuIndex, Gfn, GuestPhysAddr, MachineAddr, Mfn, NodeId, PageSize, VmId};
 use alloc::{collections::BTreeMap, rc::Rc, vec::Vec};
-use core::cell::RefCell;
+use core::cell::{Cell, RefCell};
 use frames::{MachineMemory, PageUse};
 use gstage::LeafFound;
 use guest_access::{GuestMemory, PageMap};
@@ -70,6 +70,8 @@ pub struct World {
     cache: RefCell<Vec<(Mfn, u64)>>,
     /// Pages that were free at first, by node.
     free: Vec<u64>,
+    /// Whether pages that are there may be refused.
+    refuses: Cell<bool>,
 }
 
 /// A word of a guest page.
@@ -103,7 +105,7 @@ impl World {
         // Few VMIDs: they come to an end.
         let hart = |_| Hart { vmids: HartVmids::new(2), contexts: contexts(), inside: None, tlb: BTreeMap::new() };
         let harts = RefCell::new((0..harts).map(hart).collect());
-        Rc::new(Self { machine, guests, harts, cache: RefCell::default(), free })
+        Rc::new(Self { machine, guests, harts, cache: RefCell::default(), free, refuses: Cell::new(false) })
     }
 
     pub fn ram(&self, vm: usize) -> &Ram {
@@ -291,7 +293,7 @@ impl World {
             return;
         }
         self.leave(hart);
-        let found = self.on(hart, || self.ram(vm).read_u64(at)).expect("it is RAM");
+        let Some(found) = self.by_device(self.on(hart, || self.ram(vm).read_u64(at))) else { return };
         let expected = self.guests[vm].words.borrow().get(&at.raw()).copied().unwrap_or(0);
         assert_eq!(found, expected, "a device of VM {vm} reads {found} from {at:?}, where {expected} was stored last");
     }
@@ -302,8 +304,20 @@ impl World {
             return;
         }
         self.leave(hart);
-        self.on(hart, || self.ram(vm).write_u64(at, value)).expect("it is RAM");
-        self.guests[vm].words.borrow_mut().insert(at.raw(), value);
+        if self.by_device(self.on(hart, || self.ram(vm).write_u64(at, value))).is_some() {
+            self.guests[vm].words.borrow_mut().insert(at.raw(), value);
+        }
+    }
+
+    /// What came of a device's access: it may fail while pages are refused.
+    fn by_device<T, E: core::fmt::Debug>(&self, done: Result<T, E>) -> Option<T> {
+        if self.refuses.get() { done.ok() } else { Some(done.expect("it is RAM")) }
+    }
+
+    /// From now on `first` pages are given, and then `count` refused.
+    pub fn refuse(&self, first: u64, count: u64) {
+        self.refuses.set(count > 0);
+        self.machine.frames().refusals().arm(first, count);
     }
 
     /// A disk reads the block of the cache that begins with `word` into a page, without a copy where that can be.
@@ -316,7 +330,9 @@ impl World {
         let mapped = self.on(hart, || self.ram(vm).map_page(at(page, 0), block));
         if mapped == PageMap::Refused {
             let copied = self.on(hart, || self.ram(vm).copy_from_machine(at(page, 0), block.addr(), BASE_PAGE));
-            copied.expect("it is RAM");
+            if self.by_device(copied).is_none() {
+                return;
+            }
         }
         self.on(hart, || self.ram(vm).settle_maps());
         self.forget_words(vm, page, 1);

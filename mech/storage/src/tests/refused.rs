@@ -80,7 +80,7 @@ fn run(mode: Mode, refused: core::ops::Range<usize>) -> (usize, u64) {
     }
     let (asked, failed) = (pages.asked.get(), world.disk.metrics().failed_requests);
     pages.refused.replace(0..0);
-    assert_eq!(world.run(mount, Kind::Read, 0, SECTORS, READS), Status::Ok);
+    scarce::testing::given(|| assert_eq!(world.run(mount, Kind::Read, 0, SECTORS, READS), Status::Ok));
     check(&world, &known, 0);
     world.end(&[mount]);
     (asked, failed)
@@ -95,5 +95,15 @@ fn any_page_may_be_missing() {
         let many = |first: usize| if first.is_multiple_of(4) { 60 } else { 1 };
         let failed: u64 = (0..asked).map(|first| run(mode, first..first + many(first)).1).sum();
         assert!(failed > 0, "no request has noticed");
+    }
+}
+
+/// The same for memory of the heap: a request that would have to wait, and finds no room for its list.
+#[test]
+fn any_list_may_be_refused() {
+    for mode in [Mode::CopyOnWrite { limit_pages: u64::MAX }, Mode::Persistent] {
+        let mut failed = 0;
+        let sites = scarce::testing::each_refusal(|| failed += run(mode, 0..0).1);
+        assert!(failed > 0 && !sites.is_empty(), "no request has noticed");
     }
 }
