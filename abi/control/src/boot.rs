@@ -60,7 +60,7 @@ pub struct MonitorOptions {
     pub log: LogLevel,
     /// What it judges by where pages should be.
     pub placement_by: PlacementBy,
-    /// Whether clients may make it panic: for tests of what comes then.
+    /// Whether clients may make it panic, or refuse memory that is there: for tests of what comes then.
     pub allow_panic: bool,
     /// How often the machine was started again after a panic.
     pub restarts: u32,

@@ -72,7 +72,7 @@ pub use machine::{
     MonitorInfo, NodeInfo,
 };
 pub use message::{
-    Body, ClientMessage, ConsoleRange, EventBatch, PROTOCOL_VERSION, PanicBy, Reply, Request, ServerHello,
+    Body, ClientMessage, ConsoleRange, EventBatch, Memory, PROTOCOL_VERSION, PanicBy, Reply, Request, ServerHello,
     ServerMessage, StreamData, StreamEnd,
 };
 pub use name::{Label, LabelError, MAX_LABEL, MAX_NAME, Name, NameError};

@@ -251,6 +251,26 @@ pub enum Request {
     },
     /// Asks for the machine's cells and how they are. Answer: [`Reply::Cells`].
     Cells,
+    /// From now on `first` who ask for memory are served, and then `count` refused, though there is some, to see what comes then. A count
+    /// of 0 ends it. Answer: [`Reply::Asked`]. Errors: [`ControlError::Unsupported`] if the machine file does not allow it
+    /// ([`crate::MonitorOptions::allow_panic`]).
+    RefuseMemory {
+        /// What.
+        memory: Memory,
+        /// How many are served before.
+        first: u64,
+        /// How many are refused.
+        count: u64,
+    },
+}
+
+/// Memory that may be refused.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Memory {
+    /// The monitor's heap, to those who have an answer for no.
+    Heap,
+    /// Pages, to everybody.
+    Pages,
 }
 
 /// How a monitor is made to panic.
@@ -300,6 +320,11 @@ pub enum Reply {
     },
     /// The machine's cells, by number; of a cell that is not the first, itself alone.
     Cells(Vec<CellInfo>),
+    /// Memory is refused from now on, or no longer.
+    Asked {
+        /// How many have asked for it since the last [`Request::RefuseMemory`] of a count other than 0.
+        times: u64,
+    },
 }
 
 /// Who answers.

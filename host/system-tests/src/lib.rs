@@ -19,6 +19,7 @@
 //! | `cache` | more reads than the disk cache holds |
 //! | `volumes` | disks with overlays: killed machines, snapshots, clones, full stores |
 //! | `promises` | memory that is promised, and who ends when others claim theirs |
+//! | `refusals` | memory that the monitor does not get though there is some, page by page and list by list |
 //! | `disk_times` | disks in the machine model's time, under Linux on the bare machine |
 //! | `machines` | the largest machine, uneven ones, holes in memory |
 //! | `counters` | miss counters as a device, and nonsense in their place |

@@ -24,7 +24,7 @@ use crate::{
 use addr::CpuIndex;
 use alloc::vec::Vec;
 use control::{
-    Body, ClientMessage, ControlError, EventKind, Exchange, FrameError, Name, PROTOCOL_VERSION, PanicBy, Reply,
+    Body, ClientMessage, ControlError, EventKind, Exchange, FrameError, Memory, Name, PROTOCOL_VERSION, PanicBy, Reply,
     Request, ServerHello, ServerMessage, VmState,
 };
 use relay::Relay;
@@ -33,12 +33,29 @@ use streams::Streams;
 /// Answers that may wait for VMs.
 const MAX_WAITING: usize = 256;
 
+/// Refuses what no machine but one for tests does.
+fn check_may_fail() -> Result<(), ControlError> {
+    if crate::machine::options().allow_panic {
+        return Ok(());
+    }
+    Err(ControlError::Unsupported { what: "its file does not say allow_panic = true in [options]".into() })
+}
+
+/// Refuses memory that is there, where the machine file allows that.
+fn refuse(memory: Memory, first: u64, count: u64) -> Result<Reply, ControlError> {
+    check_may_fail()?;
+    let refusals = match memory {
+        Memory::Heap => &scarce::HEAP,
+        Memory::Pages => crate::machine::memory::frames().refusals(),
+    };
+    let times = refusals.asked();
+    refusals.arm(first, count);
+    Ok(Reply::Asked { times })
+}
+
 /// Makes hart `cpu` panic, where the machine file allows that.
 fn panic_on(cpu: CpuIndex, how: PanicBy) -> Result<Reply, ControlError> {
-    if !crate::machine::options().allow_panic {
-        let what = "its file does not say allow_panic = true in [options]".into();
-        return Err(ControlError::Unsupported { what });
-    }
+    check_may_fail()?;
     let target = hart::all().get(cpu.index()).filter(|target| target.is_online());
     let target = target.ok_or_else(|| ControlError::Unsupported { what: "it has no such hart".into() })?;
     mail::send(target, Message::Panic(how));
@@ -240,6 +257,7 @@ impl Server {
             }
             Request::Cells => Reply::Cells(Vec::from([answers::own_cell()])),
             Request::Panic { hart, how } => panic_on(hart, how)?,
+            Request::RefuseMemory { memory, first, count } => refuse(memory, first, count)?,
             Request::Shutdown => {
                 stop_all();
                 if let Some(relay) = &mut self.relay {

@@ -4,7 +4,7 @@ use std::io::Read;
 
 use addr::{CpuIndex, VcpuIndex};
 use control::{
-    CellInfo, ConsoleRange, EventBatch, ExitTrace, Followed, Label, MAX_DATA, MachineInfo, MachineStats, Name,
+    CellInfo, ConsoleRange, EventBatch, ExitTrace, Followed, Label, MAX_DATA, MachineInfo, MachineStats, Memory, Name,
     PageKind, PanicBy, Reply, Request, StoreInfo, VmSpec, VmStats, VmSummary,
 };
 
@@ -187,6 +187,12 @@ impl Client {
     /// Makes the monitor panic on a hart, if its machine file allows that.
     pub fn panic(&self, hart: CpuIndex, how: PanicBy) -> Result<(), ClientError> {
         self.done(Request::Panic { hart, how }, "Panic")
+    }
+
+    /// Serves `first` who ask for memory, and then refuses `count`, if the machine file allows that. How many have asked since the last
+    /// time.
+    pub fn refuse_memory(&self, memory: Memory, first: u64, count: u64) -> Result<u64, ClientError> {
+        expect!(self.call(Request::RefuseMemory { memory, first, count })?, "RefuseMemory", Reply::Asked { times } => times)
     }
 
     /// Powers the machine off.

@@ -219,6 +219,7 @@ const fn label(request: &Request) -> &'static str {
         Request::Stores => "Stores",
         Request::RemoveVolume { .. } => "RemoveVolume",
         Request::Cells => "Cells",
+        Request::RefuseMemory { .. } => "RefuseMemory",
     }
 }
 
