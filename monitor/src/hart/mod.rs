@@ -15,7 +15,8 @@ pub use tools::{HartTools, PreemptionPoint};
 use addr::{CpuIndex, HartId, NodeId};
 use alloc::boxed::Box;
 use core::mem::offset_of;
-use core::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
+use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use handoff::Doorbell;
 use spin::Once;
 
 /// Counters of one hart, written by itself only.
@@ -57,7 +58,7 @@ pub struct Hart {
     pub counters: HartCounters,
     /// What it tells when it dies.
     pub dying: Dying,
-    kicked: AtomicBool,
+    bell: Doorbell,
 }
 
 const _: () = assert!(offset_of!(Hart, emergency_stack) == rv::world::EMERGENCY_STACK_OFFSET);
@@ -95,7 +96,7 @@ impl Hart {
                 ..HartCounters::default()
             },
             dying: Dying::new(),
-            kicked: AtomicBool::new(false),
+            bell: Doorbell::new(),
         }
     }
 
@@ -123,21 +124,18 @@ impl Hart {
 
     /// Makes the hart look at its mail and its vCPUs' requests.
     pub fn kick(&self) {
-        // One ring is enough until the hart has looked.
-        if !self.kicked.swap(true, Ordering::SeqCst) {
-            self.ring();
-        }
+        self.bell.call(|| self.ring());
     }
 
     /// Whether there is anything to look at (this hart only). A kick that is missed here rings, and is seen after that.
     #[inline]
     pub fn has_work(&self) -> bool {
-        self.kicked.load(Ordering::Acquire)
+        self.bell.is_called()
     }
 
     /// The hart is about to look; whether somebody has kicked it since it looked last.
     pub fn take_kick(&self) -> bool {
-        self.kicked.swap(false, Ordering::SeqCst)
+        self.bell.take()
     }
 }
 

@@ -27,10 +27,8 @@ pub fn settle(vcpu: &Vcpu, hart: &Hart, tools: &mut HartTools) -> u8 {
     };
     {
         let mut file = vcpu.shared.file.lock();
-        with_file(number, || write_hardware(file.software.state()));
-        // What it held must not interrupt from here, too.
-        file.software = ImsicFile::new(GUEST_IDS);
-        file.hardware = Some((hart.cpu, number));
+        let fill = |software: &ImsicFile| with_file(number, || write_hardware(software.state()));
+        file.settle((hart.cpu, number), ImsicFile::new(GUEST_IDS), fill);
     }
     // If the page cannot be mapped, stores keep trapping and are forwarded: slower, not wrong.
     let _ = vcpu.vm.memory().map_registers(file_gfn(vcpu.index), page);
@@ -40,13 +38,14 @@ pub fn settle(vcpu: &Vcpu, hart: &Hart, tools: &mut HartTools) -> u8 {
 /// The vCPU leaves its hart: takes the content of guest file `number`, which is in no TLB, into software. Runs on the file's hart.
 pub fn evacuate(vcpu: &Vcpu, number: u8) {
     let mut file = vcpu.shared.file.lock();
-    let state = with_file(number, || {
-        let state = read_hardware();
-        write_hardware(&ImsicState::default());
-        state
+    file.evacuate(|| {
+        let state = with_file(number, || {
+            let state = read_hardware();
+            write_hardware(&ImsicState::default());
+            state
+        });
+        ImsicFile::from_state(GUEST_IDS, state)
     });
-    file.software = ImsicFile::from_state(GUEST_IDS, state);
-    file.hardware = None;
 }
 
 /// Guest files of this hart that want to interrupt, as a mask.
@@ -78,13 +77,13 @@ pub fn emulate_csr(vcpu: &mut Vcpu, request: CsrRequest, access: CsrAccess) -> b
 fn access_software(vcpu: &Vcpu, request: CsrRequest, access: CsrAccess, operand: u64) -> Option<u64> {
     let mut file = vcpu.shared.file.lock();
     match request {
-        CsrRequest::ClaimMessage => Some(file.software.claim()),
-        CsrRequest::TopMessage => Some(file.software.topei()),
+        CsrRequest::ClaimMessage => Some(file.software_mut().claim()),
+        CsrRequest::TopMessage => Some(file.software().topei()),
         CsrRequest::FileRegister => {
             let register = Register::decode(csr::vsiselect::read()).ok()?;
-            let old = file.software.read(register);
+            let old = file.software_mut().read(register);
             if access.is_write() {
-                file.software.write(register, access.apply(old, operand));
+                file.software_mut().write(register, access.apply(old, operand));
             }
             Some(old)
         }

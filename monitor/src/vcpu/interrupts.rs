@@ -86,7 +86,7 @@ impl Vcpu {
     fn file_place(&self) -> FilePlace {
         match self.file {
             _ if !self.vm.has_imsic() => FilePlace::Absent,
-            0 => FilePlace::Software { is_asserted: self.shared.file.lock().software.is_asserted() },
+            0 => FilePlace::Software { is_asserted: self.shared.file.lock().software().is_asserted() },
             _ => FilePlace::Hardware,
         }
     }

@@ -122,7 +122,7 @@ impl Vcpu {
             let target = self.vm.vcpus().get(rest.trailing_zeros() as usize);
             rest &= rest - 1;
             // One that is in no hart's registers fences before its next instruction.
-            if target.is_some_and(|target| target.is_loaded() && target.outstanding(fences) != 0) {
+            if target.is_some_and(|target| target.owes(fences)) {
                 return false;
             }
         }

@@ -13,48 +13,31 @@ use ::platform::{ImsicFile, decode_msi};
 use addr::CpuIndex;
 use core::num::NonZero;
 use device::Width;
+use handoff::FilePlace;
 
 /// Interrupt identities of a guest's file, as its device tree says.
 pub const GUEST_IDS: u16 = 255;
 
-/// Where the file is.
-#[derive(Debug)]
-pub struct InterruptFile {
-    /// The hart and its guest file.
-    pub hardware: Option<(CpuIndex, u8)>,
-    /// What it holds while there is none; empty while there is one.
-    pub software: ImsicFile,
-}
+/// A vCPU's file: a hart and its guest file, or one in software.
+pub type InterruptFile = FilePlace<(CpuIndex, u8), ImsicFile>;
 
-impl InterruptFile {
-    /// An empty file in software.
-    #[must_use]
-    pub fn new() -> Self {
-        Self { hardware: None, software: ImsicFile::new(GUEST_IDS) }
-    }
-}
-
-impl Default for InterruptFile {
-    fn default() -> Self {
-        Self::new()
-    }
+/// An empty file in software.
+#[must_use]
+pub fn new() -> InterruptFile {
+    FilePlace::new(ImsicFile::new(GUEST_IDS))
 }
 
 /// Makes identity `eiid` pending for `vcpu`.
 pub fn send(vcpu: &SharedVcpu, eiid: u16) {
-    let mut file = vcpu.file.lock();
-    match file.hardware {
-        Some((cpu, number)) => {
-            if let Some(identity) = NonZero::new(eiid) {
-                irq::send_to_guest_file(cpu, number, identity);
-            }
+    let to_hardware = |(cpu, number)| {
+        if let Some(identity) = NonZero::new(eiid) {
+            irq::send_to_guest_file(cpu, number, identity);
         }
-        None => {
-            file.software.raise(eiid);
-            drop(file);
-            vcpu.request(request::EXTERNAL);
-            kick(vcpu);
-        }
+    };
+    let is_software = vcpu.file.lock().send(to_hardware, |file| file.raise(eiid));
+    if is_software {
+        vcpu.request(request::EXTERNAL);
+        kick(vcpu);
     }
 }
 

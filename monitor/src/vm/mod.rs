@@ -22,6 +22,7 @@ use console::Console;
 use control::{EventKind, StopReason, VmMemory, VmSpec};
 use core::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicU64, Ordering, fence};
 use device::GuestMemory;
+use handoff::Waiters;
 use memory::GuestRam;
 use platform::{Platform, Slot};
 use shared::{SharedVcpu, request};
@@ -66,7 +67,7 @@ pub struct Vm {
     /// When one of its vCPUs went to another node last.
     node_change_at: AtomicU64,
     /// vCPUs that wait for harts inside the VM, by bit: who has been called away from it tells them.
-    waiting: AtomicU64,
+    waiting: Waiters,
     /// Whether disks have requests of which the guest is to hear later.
     has_late_requests: AtomicBool,
     /// The node that has most of its memory, plus one; 0 if none has.
@@ -109,7 +110,7 @@ impl Vm {
             has_imsic,
             global_event: Box::new(Mutex::new(Event::new(EventId::GlobalSoftware, VcpuIndex(0)))),
             node_change_at: AtomicU64::new(0),
-            waiting: AtomicU64::new(0),
+            waiting: Waiters::new(),
             has_late_requests: AtomicBool::new(false),
             home: AtomicU8::new(0),
         }
@@ -216,16 +217,14 @@ impl Vm {
     /// Its vCPU `vcpu` waits for other harts: [`Vm::tell_waiting`] wakes it up once. To be said before the vCPU looks for the
     /// last time.
     pub fn note_waiting(&self, vcpu: VcpuIndex) {
-        self.waiting.fetch_or(1 << (vcpu.0 % 64), Ordering::SeqCst);
-        // Pairs with the fence before `tell_waiting`: that one sees the bit, or this hart sees what was done before it.
-        fence(Ordering::SeqCst);
+        self.waiting.note(vcpu.0);
     }
 
     /// A disk has requests of which the guest cannot hear yet. No device may be locked.
     pub fn note_late_requests(&self) {
         self.has_late_requests.store(true, Ordering::SeqCst);
         crate::machine::agenda::defer();
-        // As in `note_waiting`.
+        // As in `Waiters::note`.
         fence(Ordering::SeqCst);
         let _ = self.tell_late_requests();
     }
@@ -251,20 +250,8 @@ impl Vm {
     /// The calling hart was called away from its guests, and has said so behind a full fence: whoever waits for that looks again.
     #[inline]
     pub fn tell_waiting(&self) {
-        if self.waiting.load(Ordering::Relaxed) != 0 {
-            self.wake_waiting();
-        }
+        self.waiting.take(|number| self.vcpus.get(usize::from(number)).into_iter().for_each(shared::kick));
         let _ = self.tell_late_requests();
-    }
-
-    #[cold]
-    fn wake_waiting(&self) {
-        let mut rest = self.waiting.swap(0, Ordering::SeqCst);
-        while rest != 0 {
-            let vcpu = self.vcpus.get(rest.trailing_zeros() as usize);
-            rest &= rest - 1;
-            vcpu.into_iter().for_each(shared::kick);
-        }
     }
 
     fn call_vcpus_back(&self) {

@@ -9,7 +9,8 @@ use ::vcpu::{
 };
 use addr::{CpuIndex, NodeId, VcpuIndex, VmId};
 use control::{ExitCause, ExitCounts, VcpuState, VcpuStats, VmState};
-use core::sync::atomic::{AtomicBool, AtomicU8, AtomicU16, AtomicU32, AtomicU64, Ordering};
+use core::sync::atomic::{AtomicBool, AtomicU8, AtomicU16, AtomicU64, Ordering};
+use handoff::{Life, Requests};
 use rv::csr;
 use sched::{
     Entity,
@@ -17,7 +18,7 @@ use sched::{
 };
 use spin::Mutex;
 
-use super::file::InterruptFile;
+use super::file::{self, InterruptFile};
 use crate::{hart, trace::ExitRing};
 use alloc::sync::Arc;
 
@@ -108,21 +109,16 @@ pub fn add(counter: &AtomicU64, amount: u64) {
 pub struct VcpuShared {
     /// Its index in the VM, the hart id that the guest sees.
     pub index: VcpuIndex,
-    hsm: AtomicU8,
-    requests: AtomicU32,
+    life: Life,
+    requests: Requests,
     cpu: AtomicU16,
     /// The node that it belongs to, plus one; 0 if none.
     home: AtomicU8,
-    /// Set by the owner while the vCPU's state is in the hart's registers. Pairs with `requests` (both `SeqCst`): who
-    /// wants a fence sets the bit, then reads this; the owner sets this, then reads the bits. The flags below order
-    /// nothing.
-    loaded: AtomicBool,
-    /// Set by the owner while the vCPU waits for an event off the hart.
+    /// Set by the owner while the vCPU waits for an event off the hart. This and the flags below order nothing.
     blocked: AtomicBool,
     /// Level of the external interrupt where a PLIC drives it.
     external_level: AtomicBool,
     in_turn: AtomicBool,
-    start: Mutex<Entry>,
     runnable_since: AtomicU64,
     /// The guest's `satp` when it was asked for; 0 if not told yet.
     root: AtomicU64,
@@ -142,20 +138,18 @@ impl VcpuShared {
     pub fn new(index: VcpuIndex) -> Self {
         Self {
             index,
-            hsm: AtomicU8::new(HartState::Stopped as u8),
-            requests: AtomicU32::new(0),
+            life: Life::new(),
+            requests: Requests::new(),
             cpu: AtomicU16::new(0),
             home: AtomicU8::new(0),
-            loaded: AtomicBool::new(false),
             blocked: AtomicBool::new(false),
             external_level: AtomicBool::new(false),
             in_turn: AtomicBool::new(false),
-            start: Mutex::new(Entry { pc: 0, opaque: 0 }),
             runnable_since: AtomicU64::new(0),
             root: AtomicU64::new(0),
             service: Mutex::new(ServiceHistory::default()),
             moves: Mutex::new(MoveHistory::default()),
-            file: Mutex::new(InterruptFile::new()),
+            file: Mutex::new(file::new()),
             counters: VcpuCounters::default(),
             trace: ExitRing::new(),
         }
@@ -186,14 +180,12 @@ impl VcpuShared {
     /// Its HSM state.
     #[must_use]
     pub fn hsm(&self) -> HartState {
-        HartState::from_raw(self.hsm.load(Ordering::SeqCst))
+        self.life.state()
     }
 
     /// Owner: changes the HSM state, if this can happen in the present one. Others change only the state of a stopped vCPU.
     pub fn change_hsm(&self, change: Change) {
-        if let Some(state) = self.hsm().after(change) {
-            self.hsm.store(state as u8, Ordering::SeqCst);
-        }
+        self.life.change(change);
     }
 
     /// Claims the right to start a stopped vCPU at `entry`.
@@ -201,60 +193,60 @@ impl VcpuShared {
     /// # Errors
     /// The vCPU's state when that is not `Stopped`.
     pub fn claim_start(&self, entry: Entry) -> Result<(), HartState> {
-        // The lock is held over the state change so that the owner reads the entry that belongs to it.
-        let mut start = self.start.lock();
-        let (from, to) = (HartState::Stopped as u8, HartState::StartPending as u8);
-        let claimed = self.hsm.compare_exchange(from, to, Ordering::SeqCst, Ordering::SeqCst);
-        claimed.map_err(HartState::from_raw)?;
-        *start = entry;
-        Ok(())
+        self.life.claim_start(entry)
     }
 
     /// The entry that [`VcpuShared::claim_start`] left.
     #[must_use]
     pub fn start_entry(&self) -> Entry {
-        *self.start.lock()
+        self.life.entry()
     }
 
     /// Adds requests. The caller kicks the owner's hart afterwards.
     pub fn request(&self, bits: u32) {
-        self.requests.fetch_or(bits, Ordering::SeqCst);
+        self.requests.add(bits);
     }
 
     /// Whether there are requests.
     #[inline]
     #[must_use]
     pub fn has_requests(&self) -> bool {
-        self.requests.load(Ordering::SeqCst) != 0
+        self.requests.are_there()
     }
 
     /// Takes all requests (owner only).
     #[inline]
     pub fn take_requests(&self) -> u32 {
-        self.requests.swap(0, Ordering::SeqCst)
+        self.requests.take()
     }
 
     /// Owner: these requests are not to be done any more.
     pub fn withdraw(&self, bits: u32) {
-        self.requests.fetch_and(!bits, Ordering::SeqCst);
+        self.requests.withdraw(bits);
     }
 
     /// Those of `bits` that are still to be done.
     #[must_use]
     pub fn outstanding(&self, bits: u32) -> u32 {
-        self.requests.load(Ordering::SeqCst) & bits
+        self.requests.outstanding(bits)
+    }
+
+    /// Whether who has asked for fences `bits` has to wait for them.
+    #[must_use]
+    pub fn owes(&self, bits: u32) -> bool {
+        self.requests.owes(bits)
     }
 
     /// Owner: the vCPU's state is (not) in the hart's registers.
     #[inline]
     pub fn set_loaded(&self, loaded: bool) {
-        self.loaded.store(loaded, Ordering::SeqCst);
+        self.requests.set_loaded(loaded);
     }
 
     /// Whether the vCPU's state is in its hart's registers.
     #[must_use]
     pub fn is_loaded(&self) -> bool {
-        self.loaded.load(Ordering::SeqCst)
+        self.requests.is_loaded()
     }
 
     /// Owner: the vCPU waits (not) for an event.
