@@ -5,13 +5,17 @@ use proptest::prelude::*;
 
 use super::*;
 
-/// A TLB that never evicts, and whose fences take no more than they must.
+/// A TLB that never evicts, whose fences take no more than they must, and that is filled ahead whenever `hgatp` names a VM.
 #[derive(Default)]
 struct Tlb {
+    /// What `hgatp` holds: the VMID, and whose it is.
+    hgatp: Option<(u16, usize)>,
     /// Per VMID the (vCPU, generation) whose G-stage translations it still holds.
     g_stage: BTreeSet<(u16, usize, TlbGeneration)>,
     /// Per VMID the vCPU whose VS-stage translations it still holds, and how often that had asked for a fence when they were made.
     vs_stage: BTreeSet<(u16, usize, u64)>,
+    /// Translations of both stages in one.
+    both: BTreeSet<(u16, usize, TlbGeneration, u64)>,
 }
 
 impl Tlb {
@@ -19,13 +23,17 @@ impl Tlb {
     fn fence(&mut self, fence: Fence, current: Vmid) {
         match fence {
             Fence::None => {}
-            Fence::Vmid(vmid) => self.g_stage.retain(|entry| entry.0 != vmid.0),
+            Fence::Vmid(vmid) => {
+                self.g_stage.retain(|entry| entry.0 != vmid.0);
+                self.both.retain(|entry| entry.0 != vmid.0);
+            }
             Fence::Reused(vmid) => {
                 assert_eq!(vmid, current, "the fence would be of another VMID");
                 self.vvma(current);
             }
             Fence::All => {
                 self.g_stage.clear();
+                self.both.clear();
                 self.vvma(current);
             }
         }
@@ -33,6 +41,20 @@ impl Tlb {
 
     fn vvma(&mut self, current: Vmid) {
         self.vs_stage.retain(|entry| entry.0 != current.0);
+        self.both.retain(|entry| entry.0 != current.0);
+    }
+
+    /// The hart looks ahead, as it may at any time: each vCPU has asked for `fences` so often.
+    fn fill_ahead(&mut self, now: TlbGeneration, fences: impl Fn(usize) -> u64) {
+        if let Some((vmid, vcpu)) = self.hgatp {
+            self.fill(vmid, vcpu, now, fences(vcpu));
+        }
+    }
+
+    fn fill(&mut self, vmid: u16, vcpu: usize, now: TlbGeneration, fences: u64) {
+        self.g_stage.insert((vmid, vcpu, now));
+        self.vs_stage.insert((vmid, vcpu, fences));
+        self.both.insert((vmid, vcpu, now, fences));
     }
 
     /// The guest runs: everything under its tag is usable by it.
@@ -45,8 +67,10 @@ impl Tlb {
             assert_eq!(*who, vcpu, "a vCPU used another's VS-stage translation");
             assert_eq!(*made_after, fences, "a VS-stage translation outlived the guest's fence");
         }
-        self.g_stage.insert((vmid.0, vcpu, now));
-        self.vs_stage.insert((vmid.0, vcpu, fences));
+        for (_, who, generation, made_after) in self.both.iter().filter(|entry| entry.0 == vmid.0) {
+            assert_eq!((*who, *generation, *made_after), (vcpu, now, fences), "a translation of both stages");
+        }
+        self.fill(vmid.0, vcpu, now, fences);
     }
 }
 
@@ -76,6 +100,7 @@ fn fences(vmidlen: u8, steps: &[Step]) -> Vec<Fence> {
             *asked += 1;
         }
         let entry = context.enter(cpu, vmids, &tracker);
+        tlb.hgatp = Some((entry.vmid.0, vcpu));
         tlb.fence(entry.fence, entry.vmid);
         told.push(entry.fence);
         context.fenced(cpu, &tracker, entry);
@@ -88,6 +113,9 @@ fn fences(vmidlen: u8, steps: &[Step]) -> Vec<Fence> {
             assert!(tracker.is_complete(&token));
         } else {
             tracker.leave(cpu);
+        }
+        for (_, tlb) in &mut harts {
+            tlb.fill_ahead(tracker.current(), |vcpu| vcpus[vcpu].1);
         }
     }
     let flushes: u64 = harts.iter().map(|(vmids, _)| vmids.flushes()).sum();

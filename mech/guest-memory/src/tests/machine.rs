@@ -146,6 +146,11 @@ impl Handle {
         *self.0.memory.others.borrow_mut() = Some(others);
     }
 
+    /// They act now.
+    pub fn let_others_act(&self) {
+        self.0.memory.let_others_act();
+    }
+
     /// What happens whenever somebody asks for the time.
     pub fn set_on_time(&self, others: Others) {
         *self.0.on_time.borrow_mut() = Some(others);

@@ -38,6 +38,11 @@ enum Step {
     Interrupt {
         hart: usize,
     },
+    /// The hart fills its TLB ahead.
+    FillAhead {
+        hart: usize,
+        page: usize,
+    },
     DeviceRead {
         hart: usize,
         vm: usize,
@@ -219,6 +224,7 @@ impl Run {
                 self.by(hart, |hart| world.store(hart, vm % VMS, page(at), value));
             }
             Step::Interrupt { hart } => world.interrupt(self.hart(hart)),
+            Step::FillAhead { hart, page: at } => world.fill_ahead(hart % HARTS, page(at)),
             Step::DeviceRead { hart, vm, page: from } => {
                 self.by(hart, |hart| world.device_read(hart, vm % VMS, at(page(from), 0)));
             }
@@ -372,6 +378,7 @@ fn steps() -> impl Strategy<Value = Step> {
         16 => (h.clone(), v.clone(), p.clone(), value.clone())
             .prop_map(|(hart, vm, page, value)| Step::Store { hart, vm, page, value }),
         10 => h.clone().prop_map(|hart| Step::Interrupt { hart }),
+        6 => (h.clone(), p.clone()).prop_map(|(hart, page)| Step::FillAhead { hart, page }),
         2 => (h.clone(), v.clone(), p.clone()).prop_map(|(hart, vm, page)| Step::DeviceRead { hart, vm, page }),
         4 => (h.clone(), v.clone(), p.clone(), value.clone())
             .prop_map(|(hart, vm, page, value)| Step::DeviceWrite { hart, vm, page, value }),

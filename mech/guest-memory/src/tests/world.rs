@@ -1,8 +1,10 @@
 //! VMs on a played machine: vCPUs that load and store through what their harts' TLBs hold, devices, a disk cache, and what memory
 //! should contain.
 //!
-//! Each hart has a vCPU of each VM. A TLB forgets nothing but by a fence. A hart that is interrupted leaves its guest when a test says
-//! so, and goes on with what it remembers until then.
+//! Each hart has a vCPU of each VM, with tables of its own, so that one address is another page for each. A TLB is as weak as the
+//! specification allows. It holds translations of each stage, and of both together, until a fence that has to take them; it is filled
+//! ahead under the VMID that `hgatp` holds, whether the guest runs or not; and there are few VMIDs. A hart that is interrupted leaves
+//! its guest when a test says so, and goes on with what it remembers until then.
 
 use super::machine::Handle;
 use crate::{Access, GuestRam, Machine, RAM_START, Spec, Touch};
@@ -58,8 +60,58 @@ struct Hart {
     /// Of each VM's vCPU.
     contexts: Vec<TlbContext>,
     inside: Option<(usize, u16)>,
-    /// By VMID and first guest page.
-    tlb: BTreeMap<(u16, Gfn, bool), LeafFound>,
+    /// The VM and VMID that `hgatp` holds, inside and later.
+    hgatp: Option<(usize, u16)>,
+    tlb: Tlb,
+}
+
+/// What a hart remembers, and forgets only when it must.
+#[derive(Default)]
+struct Tlb {
+    /// Of the VS-stage: by VMID and page of the guest's addresses, the guest page.
+    vs_stage: BTreeMap<(u16, u64), Gfn>,
+    /// Of the G-stage: by VMID and first guest page.
+    g_stage: BTreeMap<(u16, Gfn, bool), LeafFound>,
+    /// Of both: by VMID and page of the guest's addresses.
+    both: BTreeMap<(u16, u64), LeafFound>,
+}
+
+impl Tlb {
+    /// A fence, with this VMID in `hgatp`.
+    fn fence(&mut self, fence: Fence, current: u16) {
+        match fence {
+            Fence::None => {}
+            Fence::Vmid(vmid) => {
+                self.g_stage.retain(|(tag, ..), _| *tag != vmid.0);
+                self.both.retain(|(tag, _), _| *tag != vmid.0);
+            }
+            Fence::Reused(vmid) => {
+                assert_eq!(vmid.0, current, "the fence is of what hgatp holds");
+                self.vvma(current);
+            }
+            Fence::All => {
+                self.g_stage.clear();
+                self.both.clear();
+                self.vvma(current);
+            }
+        }
+    }
+
+    fn vvma(&mut self, current: u16) {
+        self.vs_stage.retain(|(tag, _), _| *tag != current);
+        self.both.retain(|(tag, _), _| *tag != current);
+    }
+
+    /// The leaf of a guest page.
+    fn leaf(&self, tag: u16, gfn: Gfn) -> Option<LeafFound> {
+        let found = self.g_stage.get(&(tag, gfn, false)).or_else(|| self.g_stage.get(&(tag, gfn.large_base(), true)));
+        found.copied()
+    }
+}
+
+/// The page at which the guest of `vm` has a page of its RAM; and the other way round.
+fn paged(vm: usize, page: u64) -> u64 {
+    page ^ (vm as u64 + 1)
 }
 
 pub struct World {
@@ -103,7 +155,8 @@ impl World {
         let guests: Vec<_> = large.iter().enumerate().map(guest).collect();
         let contexts = || guests.iter().map(|_| TlbContext::new()).collect();
         // Few VMIDs: they come to an end.
-        let hart = |_| Hart { vmids: HartVmids::new(2), contexts: contexts(), inside: None, tlb: BTreeMap::new() };
+        let hart =
+            |_| Hart { vmids: HartVmids::new(2), contexts: contexts(), inside: None, hgatp: None, tlb: Tlb::default() };
         let harts = RefCell::new((0..harts).map(hart).collect());
         Rc::new(Self { machine, guests, harts, cache: RefCell::default(), free, refuses: Cell::new(false) })
     }
@@ -129,15 +182,11 @@ impl World {
         drop(harts);
         self.leave(hart);
         harts = self.harts.borrow_mut();
-        let Hart { vmids, contexts, inside, tlb } = &mut harts[hart];
+        let Hart { vmids, contexts, inside, hgatp, tlb } = &mut harts[hart];
         let (cpu, tracker) = (CpuIndex(hart as u16), self.guests[vm].ram.tlb());
         let entry = contexts[vm].enter(cpu, vmids, tracker);
-        match entry.fence {
-            // VS-stage translations are not modelled here.
-            Fence::None | Fence::Reused(_) => {}
-            Fence::Vmid(vmid) => tlb.retain(|(tag, ..), _| *tag != vmid.0),
-            Fence::All => tlb.clear(),
-        }
+        *hgatp = Some((vm, entry.vmid.0));
+        tlb.fence(entry.fence, entry.vmid.0);
         contexts[vm].fenced(cpu, tracker, entry);
         *inside = Some((vm, entry.vmid.0));
     }
@@ -172,19 +221,40 @@ impl World {
         let Hart { inside, tlb, .. } = &mut harts[hart];
         let (vm, tag) = (*inside)?;
         let gfn = at.gfn();
-        let known = tlb.get(&(tag, gfn, false)).or_else(|| tlb.get(&(tag, gfn.large_base(), true)));
-        let leaf = match known {
+        let address = (tag, paged(vm, gfn.raw() - super::world::gfn(0).raw()));
+        let leaf = match tlb.both.get(&address) {
             Some(leaf) => *leaf,
             None => {
-                let inner = self.guests[vm].ram.inner.lock();
-                let table = &inner.tables[self.machine.node_of(hart).index()];
-                let leaf = table.lookup(self.machine.memory(), gfn)?;
-                tlb.insert((tag, leaf.gfn, leaf.size == PageSize::Large), leaf);
+                let guest_page = *tlb.vs_stage.entry(address).or_insert(gfn);
+                assert_eq!(guest_page, gfn, "hart {hart} uses a VS-stage translation that is not VM {vm}'s");
+                let leaf = tlb.leaf(tag, gfn).or_else(|| self.walk(hart, vm, gfn))?;
+                tlb.g_stage.insert((tag, leaf.gfn, leaf.size == PageSize::Large), leaf);
+                tlb.both.insert(address, leaf);
                 leaf
             }
         };
         let page = leaf.mfn.raw() + (gfn.raw() - leaf.gfn.raw());
         leaf.rights.contains(needed).then(|| MachineAddr::new(Mfn::new(page).addr().raw() | at.page_offset()))
+    }
+
+    /// The leaf of a guest page in the table of the hart's node.
+    fn walk(&self, hart: usize, vm: usize, gfn: Gfn) -> Option<LeafFound> {
+        let inner = self.guests[vm].ram.inner.lock();
+        inner.tables[self.machine.node_of(hart).index()].lookup(self.machine.memory(), gfn)
+    }
+
+    /// The hart fills its TLB ahead with a page of the VM that `hgatp` names, inside or not.
+    pub fn fill_ahead(&self, hart: usize, page: u64) {
+        let mut harts = self.harts.borrow_mut();
+        let Hart { hgatp, tlb, .. } = &mut harts[hart];
+        let Some((vm, tag)) = *hgatp else { return };
+        if let Some(leaf) = tlb.leaf(tag, gfn(page)).or_else(|| self.walk(hart, vm, gfn(page))) {
+            tlb.g_stage.insert((tag, leaf.gfn, leaf.size == PageSize::Large), leaf);
+            let guest_page = *tlb.vs_stage.entry((tag, paged(vm, page))).or_insert(gfn(page));
+            if guest_page == gfn(page) {
+                tlb.both.entry((tag, paged(vm, page))).or_insert(leaf);
+            }
+        }
     }
 
     /// Whether the guest leaves the page alone. Forgets the page once the guest need not any longer.
@@ -235,7 +305,10 @@ impl World {
             return None;
         }
         self.leave(hart);
+        // Others go on between the exit and the load, and while it is under way.
+        self.machine.let_others_act();
         self.enter(hart, vm);
+        self.machine.let_others_act();
         let loaded = self.load_through(hart, vm, at);
         self.leave(hart);
         loaded
@@ -399,7 +472,9 @@ impl World {
     pub fn for_each_translation(&self, mut see: impl FnMut(usize, usize, &LeafFound)) {
         for (number, hart) in self.harts.borrow().iter().enumerate() {
             let Some((vm, tag)) = hart.inside else { continue };
-            hart.tlb.iter().filter(|((vmid, ..), _)| *vmid == tag).for_each(|(_, leaf)| see(number, vm, leaf));
+            let Tlb { g_stage, both, .. } = &hart.tlb;
+            g_stage.iter().filter(|((vmid, ..), _)| *vmid == tag).for_each(|(_, leaf)| see(number, vm, leaf));
+            both.iter().filter(|((vmid, _), _)| *vmid == tag).for_each(|(_, leaf)| see(number, vm, leaf));
         }
     }
 
