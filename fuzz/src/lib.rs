@@ -29,10 +29,12 @@ pub struct Target {
 }
 
 /// All targets.
-pub const TARGETS: [Target; 18] = [
+pub const TARGETS: [Target; 20] = [
     target("balloon", "virtio balloon over a hostile queue", targets::balloon),
     target("block", "virtio disk over a hostile queue", targets::block),
     target("bundle", "the boot bundle, as the monitor finds it in memory", targets::bundle),
+    target("cells", "pipes between cells whose memory comes and goes", targets::cells),
+    target("clients", "the supervisor's routing of clients, and of what the monitor answers", targets::clients),
     target("console", "virtio console over a hostile queue", targets::console),
     target("crash-log", "what a panic left in a log that guests write to", targets::crash_log),
     target("entropy", "virtio entropy device over a hostile queue", targets::entropy),

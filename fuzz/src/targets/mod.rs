@@ -1,6 +1,8 @@
 //! The targets.
 
 mod bundle;
+mod cells;
+mod clients;
 mod crash_log;
 mod devices;
 mod frames;
@@ -17,6 +19,8 @@ mod sbi;
 mod volumes;
 
 pub use bundle::bundle;
+pub use cells::cells;
+pub use clients::clients;
 pub use crash_log::crash_log;
 pub use devices::{balloon, block, console, entropy, net};
 pub use frames::frames;

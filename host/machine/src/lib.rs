@@ -66,6 +66,9 @@ pub use model::{
 };
 pub use panics::{Restarts, crashes_in};
 pub use rundir::{Claim, Phase, RUNTIME_DIR_VARIABLE, RunDir, RunDirError, RunRoot, State};
+/// Who asked what: see [`Supervisor`].
+#[cfg(feature = "testing")]
+pub use supervisor::router as routing;
 pub use supervisor::{Limits, Supervisor, SupervisorError};
 pub use symbols::{Symbol, Symbols, SymbolsError};
 pub use wait::{WaitError, wait_for_text, wait_for_vm};

@@ -10,7 +10,7 @@
 //! another is taken.
 
 mod outbox;
-mod router;
+pub mod router;
 mod session;
 
 use std::collections::HashMap;
