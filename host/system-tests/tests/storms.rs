@@ -1,7 +1,7 @@
 //! Many VMs on few harts, whose lives are changed faster than they get to run; and guests whose vCPUs all want at once what others
 //! have to wait for.
 
-use control::{ControlError, StopReason, VmSpec, VmState};
+use control::{ControlError, OnCrash, StopReason, VmSpec, VmState};
 use lab::rig::{Rig, Running};
 use system_tests::{assert_all_returned, checksum, ok, probe};
 
@@ -50,6 +50,28 @@ fn change(machine: &Running, spec: &VmSpec, dice: &mut Dice) {
         let is_refused = matches!(error.refusal(), Some(ControlError::BadState { .. }));
         assert!(is_moving && is_refused, "{vm}, which was {:?}: {error}", summary.state);
     }
+}
+
+/// Nobody escapes by a reset that is under way, whoever asked for it: what is killed stays off.
+#[test]
+fn who_is_killed_does_not_begin_again() {
+    let machine = ok(ok(ok(Rig::new("killed", 2, 512)).with_probe()).boot());
+    let client = machine.client();
+    let before = ok(machine.free_bytes());
+    let asked = probe("asked", 2, "figure=spin n=1000000000");
+    let crashes = VmSpec { on_crash: OnCrash::Reset, ..probe("crashes", 2, "attack=panic") };
+    for _ in 0..40 {
+        ok(machine.start(&asked));
+        ok(client.reset_vm(&asked.name));
+        ok(machine.start(&crashes));
+        for spec in [&crashes, &asked] {
+            ok(client.kill_vm(&spec.name));
+            let vm = ok(client.vm(&spec.name));
+            assert_eq!((vm.state, vm.reason), (VmState::Stopped, Some(StopReason::Killed)), "{}", spec.name);
+            ok(client.destroy_vm(&spec.name));
+        }
+    }
+    assert_all_returned(&machine, before);
 }
 
 fn storm(harts: u16, vcpus: u16, changes: usize, seed: u64) {

@@ -19,7 +19,7 @@ use ::vcpu::sse::{Event, EventId};
 use addr::{Gfn, GuestPhysAddr, Mfn, NodeId, VcpuIndex, VmId};
 use alloc::{boxed::Box, sync::Arc, vec::Vec};
 use console::Console;
-use control::{EventKind, StopReason, VmMemory, VmSpec};
+use control::{EventKind, OnCrash, StopReason, VmMemory, VmSpec};
 use core::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicU64, Ordering, fence};
 use device::GuestMemory;
 use handoff::Waiters;
@@ -162,7 +162,7 @@ impl Vm {
         crate::vm::console::changed();
     }
 
-    /// Ends this life because of `reason`. The first reason counts.
+    /// Ends this life because of `reason`. The first reason counts, but whoever is killed does not begin again.
     pub fn request_stop(&self, reason: StopReason) {
         self.end(Ending::Stop(reason));
     }
@@ -179,10 +179,13 @@ impl Vm {
             }
             _ => None,
         };
+        let is_last = matches!(ending, Ending::Stop(StopReason::Killed | StopReason::MachineShutdown));
         let is_first = {
             let mut current = self.ending.lock();
             let is_first = current.is_none();
-            current.get_or_insert(ending);
+            if is_first || is_last && current.as_ref().is_some_and(|before| self.begins_again(before)) {
+                *current = Some(ending);
+            }
             is_first
         };
         // A device of a VM that ends finds no memory any more: that is no fault of the guest's.
@@ -192,6 +195,15 @@ impl Vm {
         self.phase.store(Phase::Ending as u8, Ordering::SeqCst);
         self.call_vcpus_back();
         crate::machine::agenda::wake_control();
+    }
+
+    /// Whether another life comes after such an ending.
+    #[must_use]
+    pub fn begins_again(&self, ending: &Ending) -> bool {
+        match ending {
+            Ending::Stop(reason) => reason.is_crash() && self.spec.on_crash == OnCrash::Reset,
+            Ending::Reset => true,
+        }
     }
 
     /// Why it ends, if it does.

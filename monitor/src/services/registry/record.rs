@@ -202,12 +202,15 @@ impl Record {
         Ok(())
     }
 
-    /// Takes its power.
+    /// Takes its power. It does not begin again, even if it is on the way to.
     ///
     /// # Errors
-    /// It neither runs nor is paused.
+    /// It neither runs nor is paused, and is not to begin again.
     pub fn kill(&mut self) -> Result<(), ControlError> {
-        self.need_alive()?.request_stop(StopReason::Killed);
+        let is_to_begin = |vm: &&Arc<Vm>| vm.ending().is_some_and(|ending| vm.begins_again(&ending));
+        let dying = self.life.as_ref().filter(is_to_begin);
+        let vm = if let Some(vm) = dying { vm } else { self.need_alive()? };
+        vm.request_stop(StopReason::Killed);
         Ok(())
     }
 
