@@ -3,12 +3,13 @@
 //!
 //! Secrets are words with the same upper half. The one that hides them counts what it finds of its own, so that a search that
 //! finds nothing says something. The one that seeks wants more than that none is there: memory that is new is zero, registers are what it
-//! loaded, and its disk shows what it always did.
+//! loaded, its disk shows what it always did, and nothing is typed or sent to its console. Memory goes back through the balloon and in
+//! reports of free pages, by turns.
 
 use crate::{
-    console::println,
+    console::{self, println},
     cpu, entry,
-    figures::block::{BLOCK_BYTES, Direction, Disk},
+    figures::block::{BLOCK_BYTES, Direction, Disk, SECTOR_BYTES},
     fpu, layout, sbi,
     tree::Machine,
     virtio::{self, Buffer, Device, Queue},
@@ -22,8 +23,10 @@ const PATTERN: u64 = 0x5a5a_5a5a_5a5a_5a5a;
 /// Memory that is filled, given back and looked at in a round, and how many such areas there are.
 const AREA: u64 = 512 << 10;
 const AREAS: u64 = 16;
-/// Blocks of the disk.
+/// Blocks of the disk that hold secrets, or show what they always did. As many behind these are written in part.
 const BLOCKS: u64 = 64;
+/// What the seeker writes.
+const OWN: u64 = 1;
 /// Ticks to let others run.
 const PAUSE: u64 = 2_000;
 /// Rounds between two lines.
@@ -103,8 +106,13 @@ fn hide() {
         }
         own += Registers::enable().keep(secret(round), |word| is_secret(*word));
         devices.give_back(start);
+        devices.heard += console::typed().count() as u64;
+        if let Some(console) = &mut devices.console {
+            console.whisper(round);
+        }
         if round % SAY == 0 {
             println!("HIDES {own} secret words, round {round}");
+            println!("WHISPERS {:#x}, heard {}", secret(round), devices.heard);
         }
     }
 }
@@ -117,12 +125,13 @@ fn seek(machine: &Machine) {
     for round in 0.. {
         let start = area(round);
         // Its own words, which nobody sees but itself, go back to the machine; what comes is new.
-        words(start, AREA).for_each(|at| cpu::store(at, 1));
+        words(start, AREA).for_each(|at| cpu::store(at, OWN));
         if devices.give_back(start) {
             seek_zeroes(machine, start, AREA);
         }
         seek_on_disk(&mut devices, round);
         seek_in_own_registers();
+        seek_on_console(&mut devices);
         if round % SAY == 0 {
             println!("SEEKS round {round}");
         }
@@ -145,6 +154,81 @@ fn seek_on_disk(devices: &mut Devices, round: u64) {
     disk.transfer(Direction::Read, round % BLOCKS);
     let wrong = words(Disk::data(), BLOCK_BYTES.into()).filter(|at| cpu::load(*at) != PATTERN);
     wrong.take(4).for_each(|at| found("a block", round % BLOCKS, cpu::load(at)));
+    // A block of which a part is its own: the rest is what it was, not what was there before.
+    let (block, end) = (BLOCKS + round % BLOCKS, Disk::data() + u64::from(SECTOR_BYTES));
+    words(Disk::data(), BLOCK_BYTES.into()).for_each(|at| cpu::store(at, OWN));
+    disk.write_sector(block);
+    disk.transfer(Direction::Read, block);
+    let expected = |at: u64| if at < end { OWN } else { PATTERN };
+    let wrong = words(Disk::data(), BLOCK_BYTES.into()).filter(|at| cpu::load(*at) != expected(*at));
+    wrong.take(4).for_each(|at| found("a part of a block", block, cpu::load(at)));
+}
+
+/// Nobody types to it.
+fn seek_on_console(devices: &mut Devices) {
+    console::typed().take(4).for_each(|byte| found("what was typed", 0, byte.into()));
+    let (error, bytes) = sbi::call(DEBUG_CONSOLE, READ, [BLOCK_BYTES.into(), Console::HEARD, 0, 0, 0]);
+    if error == 0 && bytes > 0 {
+        found("the debug console", 0, cpu::load(Console::HEARD));
+    }
+    if let Some(console) = &devices.console {
+        console.seek();
+    }
+}
+
+/// The SBI extension, and its function that reads.
+const DEBUG_CONSOLE: usize = 0x4442_434e;
+const READ: usize = 1;
+
+/// The virtio console.
+struct Console {
+    device: Device,
+    send: Queue,
+    receive: Queue,
+    sent: u64,
+}
+
+impl Console {
+    /// Where it is given what is sent to it, which nothing is.
+    const HEARD: u64 = layout::BUFFERS + 0x1_0000;
+    const SAID: u64 = Self::HEARD + 0x1000;
+    const SEND: u32 = 1;
+
+    fn open() -> Option<Self> {
+        let device = Device::find(virtio::CONSOLE)?;
+        let (mut receive, mut send) = (Queue::new(layout::RINGS + 0xc000), Queue::new(layout::RINGS + 0x1_0000));
+        device.negotiate(0)?;
+        if !device.enable(0, &mut receive) || !device.enable(Self::SEND, &mut send) {
+            return None;
+        }
+        device.go();
+        words(Self::HEARD, BLOCK_BYTES.into()).for_each(|at| cpu::store(at, PATTERN));
+        receive.push(0, &[Buffer { address: Self::HEARD, bytes: BLOCK_BYTES, writable: true }]);
+        device.notify(0);
+        Some(Self { device, send, receive, sent: 0 })
+    }
+
+    /// Says a secret, as digits.
+    fn whisper(&mut self, round: u64) {
+        const DIGITS: u64 = 16;
+        for digit in 0..DIGITS {
+            let value = secret(round) >> (4 * (DIGITS - 1 - digit)) & 15;
+            cpu::store8(Self::SAID + digit, b"0123456789abcdef"[value as usize].into());
+        }
+        cpu::store8(Self::SAID + DIGITS, b'\n'.into());
+        self.send.push(0, &[Buffer { address: Self::SAID, bytes: DIGITS as u32 + 1, writable: false }]);
+        self.sent += 1;
+        self.device.notify(Self::SEND);
+        self.send.wait(self.sent & 0xffff);
+    }
+
+    fn seek(&self) {
+        if self.receive.used_index() != 0 {
+            found("what was sent", 0, cpu::load(Self::HEARD));
+        }
+        let wrong = words(Self::HEARD, BLOCK_BYTES.into()).filter(|at| cpu::load(*at) != PATTERN);
+        wrong.take(4).for_each(|at| found("a buffer of the console", at, cpu::load(at)));
+    }
 }
 
 /// First as they come, then as they were loaded.
@@ -221,39 +305,70 @@ impl Registers {
     }
 }
 
-/// The disk and the balloon, if there are any.
+/// The balloon: how memory goes back to the machine.
+struct Balloon {
+    device: Device,
+    inflate: Queue,
+    report: Queue,
+    /// How often it went either way.
+    inflated: u64,
+    reported: u64,
+}
+
+/// The disk, the balloon and the console, if there are any.
 struct Devices {
     disk: Option<Disk>,
-    balloon: Option<(Device, Queue)>,
-    given: u64,
+    balloon: Option<Balloon>,
+    console: Option<Console>,
+    /// What was typed to it.
+    heard: u64,
 }
 
 impl Devices {
     fn open() -> Self {
-        Self { disk: Disk::open().ok(), balloon: Self::open_balloon(), given: 0 }
-    }
-
-    fn open_balloon() -> Option<(Device, Queue)> {
-        let device = Device::find(virtio::BALLOON)?;
-        // Behind the disk's.
-        let mut inflate = Queue::new(layout::RINGS + 0x4000);
-        device.negotiate(0)?;
-        if !device.enable(0, &mut inflate) {
-            return None;
-        }
-        device.go();
-        Some((device, inflate))
+        Self { disk: Disk::open().ok(), balloon: Balloon::open(), console: Console::open(), heard: 0 }
     }
 
     /// Gives an area back to the machine; whether it was taken.
     fn give_back(&mut self, start: u64) -> bool {
+        self.balloon.as_mut().is_some_and(|balloon| balloon.give_back(start))
+    }
+}
+
+impl Balloon {
+    const REPORTING: u64 = 1 << 5;
+    /// The queue of reports, where there are no statistics.
+    const REPORT: u32 = 2;
+
+    fn open() -> Option<Self> {
+        let device = Device::find(virtio::BALLOON)?;
+        // Behind the disk's.
+        let (mut inflate, mut report) = (Queue::new(layout::RINGS + 0x4000), Queue::new(layout::RINGS + 0x8000));
+        let features = device.negotiate(Self::REPORTING)?;
+        if features & Self::REPORTING == 0
+            || !device.enable(0, &mut inflate)
+            || !device.enable(Self::REPORT, &mut report)
+        {
+            return None;
+        }
+        device.go();
+        Some(Self { device, inflate, report, inflated: 0, reported: 0 })
+    }
+
+    /// By turns as pages of a balloon and as a report of free pages.
+    fn give_back(&mut self, start: u64) -> bool {
+        if self.inflated > self.reported {
+            self.report.push(0, &[Buffer { address: start, bytes: AREA as u32, writable: true }]);
+            self.reported += 1;
+            self.device.notify(Self::REPORT);
+            return self.report.wait(self.reported & 0xffff);
+        }
         const LIST: u64 = layout::BUFFERS + 0x8000;
-        let Some((device, inflate)) = &mut self.balloon else { return false };
         let pages = AREA / 4096;
         (0..pages).for_each(|page| cpu::store32(LIST + 4 * page, start / 4096 + page));
-        inflate.push(0, &[Buffer { address: LIST, bytes: 4 * pages as u32, writable: false }]);
-        self.given += 1;
-        device.notify(0);
-        inflate.wait(self.given & 0xffff)
+        self.inflate.push(0, &[Buffer { address: LIST, bytes: 4 * pages as u32, writable: false }]);
+        self.inflated += 1;
+        self.device.notify(0);
+        self.inflate.wait(self.inflated & 0xffff)
     }
 }

@@ -25,6 +25,15 @@ impl fmt::Write for Console {
     }
 }
 
+/// Takes what was typed, as far as it has come.
+pub fn typed() -> impl Iterator<Item = u8> {
+    const DATA_READY: u8 = 1;
+    core::iter::from_fn(|| {
+        // SAFETY: as above.
+        unsafe { (UART.add(LINE_STATUS).read_volatile() & DATA_READY != 0).then(|| UART.read_volatile()) }
+    })
+}
+
 /// Prints one line.
 macro_rules! println {
     ($($arg:tt)*) => {{

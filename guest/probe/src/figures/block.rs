@@ -5,6 +5,8 @@ use crate::{cpu, layout, tree::Machine, virtio};
 
 /// Bytes of a transfer.
 pub const BLOCK_BYTES: u32 = 4096;
+/// Bytes of a sector.
+pub const SECTOR_BYTES: u32 = 512;
 /// Different blocks read; the first round brings them into memory, the second is measured.
 const BLOCKS: u64 = 128;
 /// The command that asks for the disk's serial number, and its length.
@@ -25,7 +27,7 @@ pub fn read_4k(_: &Machine, _: u64, count: u64) {
     }
     report("blk_notify", per_operation(count, || disk.device.notify(0)), "instructions", count);
     let id = |disk: &mut Disk, _| disk.request(GET_ID, 0, ID_BYTES);
-    let sector = |disk: &mut Disk, block| disk.request(Direction::Read as u64, block, 512);
+    let sector = |disk: &mut Disk, block| disk.request(Direction::Read as u64, block, SECTOR_BYTES);
     let page = |disk: &mut Disk, block| disk.transfer(Direction::Read, block);
     measure(&mut disk, "blk_get_id", count, id);
     measure(&mut disk, "blk_read_512", count, sector);
@@ -96,6 +98,11 @@ impl Disk {
     /// Reads or writes a block of [`BLOCK_BYTES`].
     pub fn transfer(&mut self, direction: Direction, block: u64) -> Transfer {
         self.request(direction as u64, block, BLOCK_BYTES)
+    }
+
+    /// Writes the first sector of a block.
+    pub fn write_sector(&mut self, block: u64) -> Transfer {
+        self.request(Direction::Write as u64, block, SECTOR_BYTES)
     }
 
     /// Reads a block to where the caller wants it.
