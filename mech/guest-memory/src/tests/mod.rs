@@ -10,4 +10,5 @@ mod machine;
 mod merging;
 mod moves;
 mod random;
+mod tlb;
 mod world;

@@ -7,6 +7,7 @@
 //! its guest when a test says so, and goes on with what it remembers until then.
 
 use super::machine::Handle;
+use super::tlb::Tlb;
 use crate::{Access, GuestRam, Machine, RAM_START, Spec, Touch};
 use addr::{BASE_PAGE, CpuIndex, Gfn, GuestPhysAddr, MachineAddr, Mfn, NodeId, PageSize, VmId};
 use alloc::{collections::BTreeMap, rc::Rc, vec::Vec};
@@ -15,7 +16,7 @@ use frames::{MachineMemory, PageUse};
 use gstage::LeafFound;
 use guest_access::{GuestMemory, PageMap};
 use rv_pte::{Mode, PteFlags};
-use tlb::{Fence, HartVmids, TlbContext, TlbGeneration};
+use tlb::{HartVmids, TlbContext, TlbGeneration};
 
 /// The memory of a VM here.
 pub type Ram = GuestRam<Handle>;
@@ -63,50 +64,6 @@ struct Hart {
     /// The VM and VMID that `hgatp` holds, inside and later.
     hgatp: Option<(usize, u16)>,
     tlb: Tlb,
-}
-
-/// What a hart remembers, and forgets only when it must.
-#[derive(Default)]
-struct Tlb {
-    /// Of the VS-stage: by VMID and page of the guest's addresses, the guest page.
-    vs_stage: BTreeMap<(u16, u64), Gfn>,
-    /// Of the G-stage: by VMID and first guest page.
-    g_stage: BTreeMap<(u16, Gfn, bool), LeafFound>,
-    /// Of both: by VMID and page of the guest's addresses.
-    both: BTreeMap<(u16, u64), LeafFound>,
-}
-
-impl Tlb {
-    /// A fence, with this VMID in `hgatp`.
-    fn fence(&mut self, fence: Fence, current: u16) {
-        match fence {
-            Fence::None => {}
-            Fence::Vmid(vmid) => {
-                self.g_stage.retain(|(tag, ..), _| *tag != vmid.0);
-                self.both.retain(|(tag, _), _| *tag != vmid.0);
-            }
-            Fence::Reused(vmid) => {
-                assert_eq!(vmid.0, current, "the fence is of what hgatp holds");
-                self.vvma(current);
-            }
-            Fence::All => {
-                self.g_stage.clear();
-                self.both.clear();
-                self.vvma(current);
-            }
-        }
-    }
-
-    fn vvma(&mut self, current: u16) {
-        self.vs_stage.retain(|(tag, _), _| *tag != current);
-        self.both.retain(|(tag, _), _| *tag != current);
-    }
-
-    /// The leaf of a guest page.
-    fn leaf(&self, tag: u16, gfn: Gfn) -> Option<LeafFound> {
-        let found = self.g_stage.get(&(tag, gfn, false)).or_else(|| self.g_stage.get(&(tag, gfn.large_base(), true)));
-        found.copied()
-    }
 }
 
 /// The page at which the guest of `vm` has a page of its RAM; and the other way round.
@@ -221,7 +178,7 @@ impl World {
         let Hart { inside, tlb, .. } = &mut harts[hart];
         let (vm, tag) = (*inside)?;
         let gfn = at.gfn();
-        let address = (tag, paged(vm, gfn.raw() - super::world::gfn(0).raw()));
+        let address = (tag, paged(vm, gfn.raw() - self::gfn(0).raw()));
         let leaf = match tlb.both.get(&address) {
             Some(leaf) => *leaf,
             None => {
