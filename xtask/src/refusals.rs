@@ -10,13 +10,13 @@ use crate::check::{self, allocations};
 use crate::tree::Tree;
 
 /// How memory is asked for: see `support/scarce`.
-const ASKED: [&str; 6] =
-    [".grow(", ".grow_exact(", "scarce::room(", "scarce::room::<", "scarce::boxed(", "segments.to_list("];
+const ASKED: [&str; 7] =
+    [".grow(", ".grow_exact(", ".reach(", "scarce::room(", "scarce::room::<", "scarce::boxed(", "segments.to_list("];
 /// Packages whose tests refuse.
 const PACKAGES: [&str; 2] = ["fuzz", "storage"];
 /// What `scarce::testing` prints of each.
 const MARK: &str = "refused: ";
-/// Places in it are refused on the emulated machine, by the system test `refusals`.
+/// Places in it are refused on the emulated machine, by the system test `refusals`, as far as that reaches them.
 const MONITOR: &str = "monitor/";
 
 /// A file, and a line of it.
@@ -37,7 +37,7 @@ pub fn run(tree: &Tree) -> Result<()> {
     let missed: Vec<_> = asked.difference(&refused).map(|(file, line)| format!("{file}:{line}")).collect();
     ensure!(missed.is_empty(), "nobody refuses memory in\n  {}", missed.join("\n  "));
     println!(
-        "{} places ask for memory; {} were refused it here, one by one; {} are in the monitor, which the system test `refusals` refuses",
+        "{} places ask for memory; {} were refused it here, one by one; {} are in the monitor, where the system test `refusals` refuses whoever asks",
         asked.len() + of_monitor.len(),
         asked.len(),
         of_monitor.len()

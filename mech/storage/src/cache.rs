@@ -2,6 +2,7 @@
 
 use addr::{Mfn, NodeId};
 use alloc::vec::Vec;
+use scarce::NoMemory;
 
 use crate::contract::PageStore;
 use crate::index::{BlockIndex, RANGE_BLOCKS};
@@ -90,6 +91,15 @@ impl Cache {
             Some(slot) => Lookup::Present(slot.page),
             None => Lookup::Absent,
         }
+    }
+
+    /// Makes room for saying something of `block`.
+    ///
+    /// # Errors
+    /// [`NoMemory`].
+    #[track_caller]
+    pub fn reach(&mut self, block: u64) -> Result<(), NoMemory> {
+        self.index.reach(block)
     }
 
     /// `page`, of `node`, is being filled with `block`. Returns the page that was there.

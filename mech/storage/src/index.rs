@@ -3,6 +3,8 @@
 use alloc::boxed::Box;
 use alloc::vec::Vec;
 
+use scarce::{Grow, NoMemory};
+
 /// Blocks of one range: 256 KiB of disk.
 pub const RANGE_BLOCKS: u64 = 64;
 /// Ranges of one chunk: 64 MiB of disk.
@@ -112,11 +114,21 @@ impl<E: Copy> BlockIndex<E> {
         self.chunks.get_mut(at.chunk)?.as_mut()?.ranges[at.range].as_mut()?.entries[at.entry].as_mut()
     }
 
-    /// Sets the entry of `block`; returns the one before.
+    /// Makes the topmost table reach `block`: the one piece of the index that is as large as a disk's owner likes.
+    ///
+    /// # Errors
+    /// [`NoMemory`]; nothing has changed.
+    #[track_caller]
+    pub fn reach(&mut self, block: u64) -> Result<(), NoMemory> {
+        let slots = capacity_for(Place::of(block).chunk);
+        self.chunks.grow_exact(slots.saturating_sub(self.chunks.len()))
+    }
+
+    /// Sets the entry of `block`, which the index is to [reach](BlockIndex::reach) before; returns the one before.
     pub fn insert(&mut self, block: u64, entry: E) -> Option<E> {
         let at = Place::of(block);
         if self.chunks.len() <= at.chunk {
-            // Bounded: 1 MiB for a disk of MAX_SECTORS; who inserts has looked whether that much may be taken.
+            // Bounded: reached before.
             self.chunks.reserve_exact(capacity_for(at.chunk) - self.chunks.len());
             // Bounded: the same.
             self.chunks.resize_with(at.chunk + 1, || None);
@@ -260,6 +272,8 @@ mod tests {
         while let Some(block) = index.next_range(0) {
             index.remove_range(block, &mut |_| ());
         }
+        let before = index.chunks.capacity();
+        assert_eq!((index.reach(1 << 30), index.chunks.capacity()), (Ok(()), before), "it reaches further than that");
         assert_eq!(index.heap_bytes(), (index.chunks.capacity() * SLOT_BYTES) as u64);
     }
 

@@ -233,9 +233,9 @@ impl Overlay {
     }
 
     /// Refuses to say anything of `block` where that would take a page or index memory that the overlay may not have.
-    fn check_growth(&self, block: u64, pages: &dyn PageStore) -> Result<(), NoRoom> {
+    fn check_growth(&mut self, block: u64, pages: &dyn PageStore) -> Result<(), NoRoom> {
         let is_short = pages.is_short() && self.blocks.growth(block, 1) > 0;
-        if is_short || self.is_full() { Err(NoRoom::Refused) } else { Ok(()) }
+        if is_short || self.is_full() || self.blocks.reach(block).is_err() { Err(NoRoom::Refused) } else { Ok(()) }
     }
 
     /// What counts towards the limit, in pages: those of blocks, and the memory that finds them.

@@ -248,6 +248,9 @@ impl SharedDisk {
         let most = count.min(MAX_OP_BLOCKS as u64);
         let is_free = |at: &u64| self.cache.peek(*at) == Lookup::Absent && self.ops.writing_blocks(*at, 1).is_none();
         let run = (first..first + most).take_while(is_free).count() as u64;
+        if self.cache.reach(first + run.saturating_sub(1)).is_err() {
+            return Err(self.no_page());
+        }
         let pages = self.take_pages(run, ctx);
         if pages.is_empty() {
             return Err(self.no_page());

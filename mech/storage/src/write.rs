@@ -321,8 +321,11 @@ impl SharedDisk {
 
     /// A staging page that holds a whole block becomes the cached one. Returns the page that is not needed.
     fn keep_written(&mut self, block: u64, page: Mfn, lookup: Lookup, pages: &dyn PageStore) -> Option<Mfn> {
-        if lookup == Lookup::Absent && self.cache.room() == 0 && self.make_room(1, pages) == 0 {
-            return Some(page);
+        if lookup == Lookup::Absent {
+            let has_room = self.cache.room() > 0 || self.make_room(1, pages) > 0;
+            if !has_room || self.cache.reach(block).is_err() {
+                return Some(page);
+            }
         }
         self.cache.replace(block, page, pages.node_of(page))
     }

@@ -4,6 +4,7 @@ use alloc::boxed::Box;
 use alloc::string::String;
 use core::num::NonZeroU64;
 
+use scarce::NoMemory;
 use storage::{BlockIndex, SECTORS_PER_BLOCK};
 
 use crate::record::Base;
@@ -191,6 +192,19 @@ impl Layers {
     /// By how much [`Layers::index_bytes`] grows when a layer says something of `count` blocks from `block` on.
     pub fn growth(&self, id: u32, block: u64, count: u64) -> u64 {
         self.table.get(id).map_or(0, |layer| layer.index.growth(block, count))
+    }
+
+    /// Makes the index of a layer reach `block`.
+    ///
+    /// # Errors
+    /// [`NoMemory`].
+    #[track_caller]
+    pub fn reach(&mut self, id: u32, block: u64) -> Result<(), NoMemory> {
+        let Some(layer) = self.table.get_mut(id) else { return Ok(()) };
+        let bytes = layer.index.heap_bytes();
+        layer.index.reach(block)?;
+        self.counted.index_bytes += layer.index.heap_bytes() - bytes;
+        Ok(())
     }
 
     /// A layer that was taken out is gone from the log and from memory.

@@ -141,6 +141,8 @@ impl Store {
         if self.layers.index_bytes() + self.layers.growth(layer, block, count.into()) > self.index_limit {
             return Err(OpenError::IndexTooLarge { limit: self.index_limit });
         }
+        let reached = self.layers.reach(layer, block + u64::from(count.saturating_sub(1)));
+        reached.map_err(|_| OpenError::IndexTooLarge { limit: self.index_limit })?;
         for step in 0..u64::from(count) {
             let target = if target == 0 { 0 } else { target + step };
             let entry = Entry::new(target, mask).ok_or(corrupt("mask", mask.into()))?;

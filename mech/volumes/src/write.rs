@@ -115,7 +115,8 @@ impl Store {
             self.metrics.index_full += u64::from(is_full);
             return Err(Stop::End(Status::NoSpace));
         }
-        Ok(growth)
+        self.layers.reach(layer, block + count.saturating_sub(1)).map_err(|_| Stop::End(Status::NoSpace))?;
+        Ok(self.layers.growth(layer, block, count))
     }
 
     /// Writes zeroes to sectors `zeroes` of a data block.

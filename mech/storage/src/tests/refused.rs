@@ -106,4 +106,14 @@ fn any_list_may_be_refused() {
         let sites = scarce::testing::each_refusal(|| failed += run(mode, 0..0).1);
         assert!(failed > 0 && !sites.is_empty(), "no request has noticed");
     }
+    // What is written before anything was read has no place in the cache yet.
+    scarce::testing::each_refusal(|| {
+        let pages = Pages::new(10_000);
+        let mut world = World::new(&pages, SECTORS, vec![], 40);
+        let mount = world.persistent("a");
+        let mut known = vec![Some(FRESH); SECTORS as usize];
+        do_step(&mut world, mount, &mut known, (Kind::Write, 8, 8), 7);
+        scarce::testing::given(|| do_step(&mut world, mount, &mut known, (Kind::Read, 0, 64), 0));
+        world.end(&[mount]);
+    });
 }
