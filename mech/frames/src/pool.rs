@@ -39,6 +39,18 @@ impl<M: MachineMemory> Pool<'_, M> {
         self.nodes.iter().find_map(|&node| self.frames.alloc_large(node, to))
     }
 
+    /// The same, if it has been zeroed ahead: for who cannot take long.
+    #[must_use]
+    pub fn ready_block(&self, gfn: Gfn) -> Option<Frame<Clean>> {
+        match self.guest_block(gfn)? {
+            Ok(frame) => Some(frame),
+            Err(frame) => {
+                self.frames.free(frame);
+                None
+            }
+        }
+    }
+
     /// A page to back `gfn` of the VM with contents from elsewhere.
     #[must_use]
     pub fn page_to_fill(&self, gfn: Gfn) -> Option<Frame<Dirty>> {

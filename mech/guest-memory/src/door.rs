@@ -62,13 +62,12 @@ impl<M: Machine> GuestRam<M> {
         mut each: impl FnMut(MachineAddr, u64, u64),
     ) -> Result<(), MemoryFault> {
         let (mut done, mut breaks, mut reliefs) = (0, 0, 0);
-        let mut filled = None;
         while done < len {
             let at = addr.checked_add(done).ok_or(MemoryFault { addr })?;
             let mut inner = self.inner.lock();
             let (page, pages) = match inner.pmap.private_run(self.memory(), at.gfn()) {
                 Some(run) => run,
-                None => match self.find_for_device(&mut inner, at, access, filled != Some(at.gfn().large_base())) {
+                None => match self.find_for_device(&mut inner, at, access) {
                     Found::Run(page, pages) => (page, pages),
                     Found::Waits(generation) => {
                         drop(inner);
@@ -76,13 +75,6 @@ impl<M: Machine> GuestRam<M> {
                         if breaks > MOST_BREAKS || !self.wait_briefly(generation) {
                             return Err(MemoryFault { addr: at });
                         }
-                        continue;
-                    }
-                    Found::Vacant => {
-                        drop(inner);
-                        // Once for each block: a page does where that cannot be.
-                        filled = Some(at.gfn().large_base());
-                        self.fill_for_device(at.gfn());
                         continue;
                     }
                     Found::NoMemory if reliefs < MOST_RELIEFS => {

@@ -37,8 +37,6 @@ pub(super) enum Found {
     Run(Mfn, u64),
     /// It was shared and is not any more, but some vCPU may not know until all have passed this generation: look again then.
     Waits(TlbGeneration),
-    /// Its block has nothing, and may get 2 MiB: see [`GuestRam::fill_for_device`], then look again.
-    Vacant,
     /// The machine has none left.
     NoMemory,
     /// The guest has no such memory.
@@ -213,22 +211,16 @@ impl<M: Machine> GuestRam<M> {
         }
     }
 
-    /// What backs `addr`, after giving the guest a page if need be: its own one to write to. A whole block only if it `may_fill` that.
+    /// What backs `addr`, after giving the guest a page if need be, or a block if one is ready: its own one to write to.
     #[cold]
-    pub(super) fn find_for_device(
-        &self,
-        inner: &mut Inner<M>,
-        addr: GuestPhysAddr,
-        access: Access,
-        may_fill: bool,
-    ) -> Found {
+    pub(super) fn find_for_device(&self, inner: &mut Inner<M>, addr: GuestPhysAddr, access: Access) -> Found {
         let node = self.machine.here();
         let pool = self.pool(self.nearest(node));
         let Some(gfn) = Some(addr.gfn()).filter(|_| self.is_ram(addr) && !inner.is_closed) else {
             return Found::Nothing;
         };
-        if may_fill && self.large_allowed && inner.is_vacant_block(gfn) {
-            return Found::Vacant;
+        if self.large_allowed && inner.is_vacant_block(gfn) {
+            self.fill_for_device(inner, &pool, gfn);
         }
         let Some(mapping) = inner.populated(&pool, gfn, false) else { return Found::NoMemory };
         if access == Access::Write && mapping.is_read_only() {

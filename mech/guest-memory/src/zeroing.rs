@@ -1,11 +1,11 @@
 //! Blocks of 2 MiB that are zeroed for guests that touched them, piece by piece: all of one takes milliseconds where memory is far.
 //!
 //! The block belongs to nobody meanwhile. Whoever touches it zeroes the next piece, without the memory's lock, so several vCPUs
-//! that want the same block do it together. A device zeroes one piece after the other. If it finds a hart at one it does not wait: it takes
-//! a single page, and the block goes back.
+//! that want the same block do it together. A device does not come again, and has no time for all of it: it takes a block only if that has been
+//! zeroed ahead, and a single page else. What has been zeroed of the block goes back then.
 
 use crate::{GuestRam, Inner, Machine, Touch};
-use addr::{BASE_PAGE, Gfn, PAGES_PER_LARGE};
+use addr::{BASE_PAGE, Gfn};
 use frames::{Dirty, Frame, Frames, Pool};
 use spin::MutexGuard;
 
@@ -40,15 +40,13 @@ impl<M: Machine> GuestRam<M> {
         if self.large_allowed && inner.is_vacant_block(gfn) { self.fill_block(inner, pool, gfn) } else { Ok(inner) }
     }
 
-    /// The same for a device, which does not come again: all pieces, and others have the memory's lock in between. Nothing happens where
-    /// there are no 2 MiB, or a hart is at a piece.
+    /// The same for a device, which does not come again: a block that has been zeroed ahead, or nothing. To zero one would hold up the hart
+    /// for milliseconds.
     #[cold]
-    pub(super) fn fill_for_device(&self, gfn: Gfn) {
-        let pool = self.pool(self.nearest(self.machine.here()));
-        for _ in 0..PAGES_PER_LARGE / PIECE {
-            if !matches!(self.with_block(self.inner.lock(), &pool, gfn), Err(Touch::GoesOn)) {
-                break;
-            }
+    pub(super) fn fill_for_device(&self, inner: &mut Inner<M>, pool: &Pool<'_, M::Memory>, gfn: Gfn) {
+        let is_begun = inner.zeroing.iter().any(|zeroing| zeroing.block == gfn.large_base());
+        if !is_begun && let Some(frame) = pool.ready_block(gfn) {
+            inner.populate_block(pool, gfn, frame);
         }
     }
 
