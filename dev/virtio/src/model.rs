@@ -3,7 +3,7 @@
 use device::{Env, GuestMemory};
 
 use crate::error::DeviceError;
-use crate::queue::Queue;
+use crate::queue::{Chain, MAX_SEGMENTS, Queue};
 use crate::spec::DeviceId;
 
 /// A virtio device's protocol, without registers and rings.
@@ -99,10 +99,14 @@ pub fn read_config(config: &[u8], offset: u64, buf: &mut [u8]) {
     }
 }
 
-/// How much one call may still do, in chains and in bytes (or what else its device counts).
+/// Descriptors that one call walks: the last chain of a call may be as long again.
+const DESCRIPTORS: u32 = MAX_SEGMENTS as u32;
+
+/// How much one call may still do, in chains, in their descriptors, and in bytes (or what else its device counts).
 #[derive(Clone, Copy, Debug)]
 pub struct Budget {
     chains: u32,
+    descriptors: u32,
     bytes: u64,
 }
 
@@ -110,7 +114,13 @@ impl Budget {
     /// A budget of `chains` chains that move `bytes` bytes.
     #[must_use]
     pub const fn new(chains: u32, bytes: u64) -> Self {
-        Self { chains, bytes }
+        Self { chains, descriptors: DESCRIPTORS, bytes }
+    }
+
+    /// More than any call needs.
+    #[must_use]
+    pub const fn unlimited() -> Self {
+        Self { chains: u32::MAX, descriptors: u32::MAX, bytes: u64::MAX }
     }
 
     /// Charges bytes of a chain that is not done. True once the budget is spent.
@@ -119,10 +129,17 @@ impl Budget {
         self.bytes == 0
     }
 
-    /// Charges one chain of `bytes` bytes. True once the budget is spent; the last chain may overdraw it.
-    pub const fn charge(&mut self, bytes: u64) -> bool {
+    /// Charges one chain and `bytes` bytes of it. True once the budget is spent; the last chain may overdraw it.
+    pub const fn charge(&mut self, chain: &Chain, bytes: u64) -> bool {
         self.chains = self.chains.saturating_sub(1);
+        self.descriptors = self.descriptors.saturating_sub(chain.descriptors());
         self.bytes = self.bytes.saturating_sub(bytes);
-        self.chains == 0 || self.bytes == 0
+        self.is_spent()
+    }
+
+    /// Whether nothing is left of a part of it.
+    #[must_use]
+    pub const fn is_spent(&self) -> bool {
+        self.chains == 0 || self.descriptors == 0 || self.bytes == 0
     }
 }

@@ -194,7 +194,7 @@ impl<B: BalloonBackend> Balloon<B> {
                 self.report.queue = None;
                 queue.push(memory, self.report.chain.head(), 0)?;
             }
-            if !is_done || budget.charge(1) {
+            if !is_done || budget.charge(&self.report.chain, 1) {
                 io.defer(index);
                 break;
             }
@@ -322,7 +322,7 @@ impl<B: BalloonBackend> VirtioModel for Balloon<B> {
             // Deflated pages come back when they are touched.
             let cost = if index == INFLATE_QUEUE { self.inflate(memory)? } else { 0 };
             queue.push(memory, self.chain.head(), 0)?;
-            if budget.charge(cost) {
+            if budget.charge(&self.chain, cost) {
                 io.defer(index);
                 break;
             }

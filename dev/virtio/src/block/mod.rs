@@ -250,7 +250,7 @@ impl<B: BlockBackend> VirtioModel for Block<B> {
         let mut budget = BUDGET;
         while queue.next_or_arm(memory, &mut self.chain)? {
             let moved = self.serve(queue, memory)?;
-            if budget.charge(moved) {
+            if budget.charge(&self.chain, moved) {
                 io.defer(index);
                 break;
             }

@@ -20,7 +20,7 @@ impl<B: ConsoleBackend> Console<B> {
             self.chain.read_exact(memory, &mut raw)?;
             self.obey(raw);
             queue.push(memory, self.chain.head(), 0)?;
-            if budget.charge(spec::CONTROL_BYTES as u64) {
+            if budget.charge(&self.chain, spec::CONTROL_BYTES as u64) {
                 io.defer(CONTROL_OUTPUT);
                 break;
             }

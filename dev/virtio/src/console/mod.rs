@@ -152,7 +152,7 @@ impl<B: ConsoleBackend> Console<B> {
                     return Ok(());
                 }
                 // One chain may hold far more than a call may move.
-                if budget.charge(count as u64) && self.chain.readable_len() != 0 {
+                if budget.spend(count as u64) && self.chain.readable_len() != 0 {
                     queue.rewind(checkpoint);
                     io.defer(index);
                     return Ok(());
@@ -160,7 +160,7 @@ impl<B: ConsoleBackend> Console<B> {
             }
             port.output_taken = 0;
             queue.push(memory, self.chain.head(), 0)?;
-            if budget.charge(1) {
+            if budget.charge(&self.chain, 1) {
                 io.defer(index);
                 return Ok(());
             }

@@ -45,7 +45,8 @@ pub const MAX_FRAME: u32 = 65_535 + 14 + 4;
 /// Smallest frame: an Ethernet header.
 pub const MIN_FRAME: u32 = 14;
 
-const BUDGET: Budget = Budget::new(16, 32 << 10);
+/// A frame may be 64 KiB long, and the last one overdraws the budget.
+const BUDGET: Budget = Budget::new(16, 16 << 10);
 const CONTROL_BUDGET: Budget = Budget::new(16, 1 << 16);
 
 /// How a port looks to its guest.
@@ -65,6 +66,8 @@ pub struct Net<B> {
     features: u64,
     chain: Chain,
     scratch: receive::Scratch,
+    /// A frame of which the guest has some parts, which are in `scratch`.
+    begun: Option<receive::Begun>,
     /// A frame found no buffers: tell the backend when there are some.
     is_starved: bool,
     metrics: NetMetrics,
@@ -81,6 +84,7 @@ impl<B: NetBackend> Net<B> {
             features: 0,
             chain: Chain::new(),
             scratch: receive::Scratch::new(),
+            begun: None,
             is_starved: false,
             metrics: NetMetrics::default(),
         }
@@ -127,7 +131,7 @@ impl<B: NetBackend> Net<B> {
                     return Ok(());
                 }
             }
-            if budget.charge(u64::from(bytes)) {
+            if budget.charge(&self.chain, u64::from(bytes)) {
                 io.defer(TRANSMIT_QUEUE);
                 return Ok(());
             }
@@ -163,7 +167,7 @@ impl<B: NetBackend> Net<B> {
         while queue.next_or_arm(memory, &mut self.chain)? {
             let bytes = self.chain.readable_len();
             self.control_one(queue, memory)?;
-            if budget.charge(u64::from(bytes)) {
+            if budget.charge(&self.chain, u64::from(bytes)) {
                 io.defer(CONTROL_QUEUE);
                 break;
             }
@@ -248,6 +252,7 @@ impl<B: NetBackend> VirtioModel for Net<B> {
     fn reset(&mut self) {
         self.features = 0;
         self.is_starved = false;
+        self.begun = None;
     }
 }
 

@@ -6,7 +6,7 @@ use scarce::Grow;
 
 use super::{MAX_FRAME, MIN_FRAME, Net, NetBackend, RECEIVE_QUEUE, spec};
 use crate::error::{DeviceError, RingError};
-use crate::model::Io;
+use crate::model::{Budget, Io};
 use crate::offload::{Gso, NET_HEADER_BYTES, NetHeader, PlainFrames};
 use crate::queue::{Checkpoint, Queue};
 use crate::transport::VirtioMmio;
@@ -16,6 +16,8 @@ use crate::transport::VirtioMmio;
 pub enum Received {
     /// The guest has it.
     Delivered,
+    /// The guest has some parts of it, and the budget is spent: the same frame is to be given again for the rest.
+    Partly,
     /// The guest has no buffers now; [`NetBackend::receive_ready`] tells when to try again.
     Full,
     /// It cannot be delivered: no driver, link down, no buffer large enough, or nonsense.
@@ -24,12 +26,12 @@ pub enum Received {
 
 impl<B: NetBackend> VirtioMmio<Net<B>> {
     /// Gives one frame to the guest. For several at a time [`VirtioMmio::with_model`] with [`Net::deliver`] saves
-    /// index updates and interrupts.
+    /// index updates and interrupts, and bounds what a call does.
     ///
     /// # Errors
     /// [`GuestFault`] for a malformed ring.
     pub fn receive(&mut self, header: &NetHeader, frame: &[u8], env: &dyn Env) -> Result<Received, GuestFault> {
-        let received = self.with_model(env, |net, io| net.deliver(header, frame, io))?;
+        let received = self.with_model(env, |net, io| net.deliver(header, frame, io, &mut Budget::unlimited()))?;
         Ok(received.unwrap_or(Received::Dropped))
     }
 
@@ -42,26 +44,33 @@ impl<B: NetBackend> VirtioMmio<Net<B>> {
 }
 
 impl<B: NetBackend> Net<B> {
-    /// Gives one frame to the guest: as it is if the guest can take it so, else as plain frames.
+    /// Gives one frame to the guest: as it is if the guest can take it so, else as plain frames. The budget is charged with buffers that
+    /// were looked at, and may be overdrawn by one plain frame.
     ///
     /// # Errors
     /// [`DeviceError::Ring`] for a malformed ring.
-    pub fn deliver(&mut self, header: &NetHeader, frame: &[u8], io: &mut Io<'_>) -> Result<Received, DeviceError> {
+    pub fn deliver(
+        &mut self,
+        header: &NetHeader,
+        frame: &[u8],
+        io: &mut Io<'_>,
+        budget: &mut Budget,
+    ) -> Result<Received, DeviceError> {
         let memory = io.memory();
         let features = self.features;
         let size_fits = (MIN_FRAME as usize..=MAX_FRAME as usize).contains(&frame.len());
         let received = match io.queue(RECEIVE_QUEUE) {
             Some(queue) if size_fits && self.is_link_up => {
                 if can_take(header, features) {
-                    self.place(header, frame, queue, memory)?
+                    self.place(header, frame, (queue, memory), budget)?
                 } else {
-                    self.place_plain(header, frame, queue, memory)?
+                    self.place_plain(header, frame, (queue, memory), budget)?
                 }
             }
             _ => Received::Dropped,
         };
         match received {
-            Received::Delivered => {}
+            Received::Delivered | Received::Partly => {}
             Received::Full => {
                 self.is_starved = true;
                 self.metrics.receive_full += 1;
@@ -71,21 +80,26 @@ impl<B: NetBackend> Net<B> {
         Ok(received)
     }
 
+    /// The frame of which the guest has some parts is given up: another one comes next.
+    pub fn forget_begun(&mut self) {
+        self.begun = None;
+    }
+
     /// Does the work that this guest's driver cannot do. When the guest runs out of buffers between two segments the
     /// rest is lost, as on a wire. So is a frame that finds no memory to be cut in.
     fn place_plain(
         &mut self,
         header: &NetHeader,
         frame: &[u8],
-        queue: &mut Queue,
-        memory: &dyn GuestMemory,
+        guest: (&mut Queue, &dyn GuestMemory),
+        budget: &mut Budget,
     ) -> Result<Received, RingError> {
         let mut buffer = core::mem::take(&mut self.scratch);
         if buffer.is_empty() && buffer.grow_exact(SCRATCH_BYTES).is_ok() {
             buffer.resize(SCRATCH_BYTES, 0);
         }
         let placed = match buffer.split_at_mut_checked(MAX_FRAME as usize) {
-            Some((copy, segment)) => self.place_parts(header, frame, (copy, segment), queue, memory),
+            Some((copy, segment)) => self.place_parts(header, frame, (copy, segment), guest, budget),
             None => Ok(Received::Dropped),
         };
         self.scratch = buffer;
@@ -98,13 +112,21 @@ impl<B: NetBackend> Net<B> {
         header: &NetHeader,
         frame: &[u8],
         (copy, segment): (&mut [u8], &mut [u8]),
-        queue: &mut Queue,
-        memory: &dyn GuestMemory,
+        (queue, memory): (&mut Queue, &dyn GuestMemory),
+        budget: &mut Budget,
     ) -> Result<Received, RingError> {
         let Some(copy) = copy.get_mut(..frame.len()) else { return Ok(Received::Dropped) };
-        copy.copy_from_slice(frame);
-        let Ok(mut parts) = PlainFrames::of(header, copy) else { return Ok(Received::Dropped) };
-        let mut first = None;
+        let begun = self.begun.take().filter(|begun| begun.len == frame.len());
+        // The guest has some, so what becomes of the rest makes no difference.
+        let mut first = begun.as_ref().map(|_| Received::Delivered);
+        let mut parts = match begun {
+            Some(begun) => begun.parts,
+            None => {
+                copy.copy_from_slice(frame);
+                let Ok(parts) = PlainFrames::of(header, copy) else { return Ok(Received::Dropped) };
+                parts
+            }
+        };
         loop {
             let part = match parts.current(copy, segment) {
                 Ok(Some(part)) => part,
@@ -114,12 +136,16 @@ impl<B: NetBackend> Net<B> {
                 }
                 Err(_) => break,
             };
-            let placed = self.place(&NetHeader::default(), part, queue, memory)?;
+            let placed = self.place(&NetHeader::default(), part, (queue, memory), budget)?;
             first = first.or(Some(placed));
             if placed != Received::Delivered {
                 break;
             }
             parts.advance(copy);
+            if budget.is_spent() {
+                self.begun = Some(Begun { parts, len: frame.len() });
+                return Ok(Received::Partly);
+            }
         }
         Ok(first.unwrap_or(Received::Dropped))
     }
@@ -129,8 +155,8 @@ impl<B: NetBackend> Net<B> {
         &mut self,
         header: &NetHeader,
         frame: &[u8],
-        queue: &mut Queue,
-        memory: &dyn GuestMemory,
+        (queue, memory): (&mut Queue, &dyn GuestMemory),
+        budget: &mut Budget,
     ) -> Result<Received, RingError> {
         let start = queue.checkpoint();
         if !queue.next_or_arm(memory, &mut self.chain)? {
@@ -145,6 +171,7 @@ impl<B: NetBackend> Net<B> {
         let mut buffers = 1_u16;
         loop {
             let done = self.chain.write_some(memory, left)?;
+            budget.charge(&self.chain, done as u64);
             left = left.get(done..).unwrap_or(&[]);
             fits &= can_merge || left.is_empty();
             if !fits {
@@ -161,6 +188,9 @@ impl<B: NetBackend> Net<B> {
                 return Ok(give_up(queue, start));
             }
             buffers = buffers.saturating_add(1);
+            if buffers > MOST_BUFFERS {
+                return Ok(give_up(queue, start));
+            }
         }
         write_count(memory, count_addrs, buffers)?;
         self.metrics.received += 1;
@@ -204,8 +234,19 @@ fn wait_or_give_up(queue: &mut Queue, start: Checkpoint) -> Received {
     if queue.is_all_available() { Received::Dropped } else { Received::Full }
 }
 
+/// Buffers that one frame may fill: 64 KiB in buffers of 512 bytes. Each costs some microseconds, in which the hart takes no interrupt.
+const MOST_BUFFERS: u16 = 128;
+
 /// One frame and one segment of it.
 const SCRATCH_BYTES: usize = 2 * MAX_FRAME as usize;
 
 /// Scratch space for [`Net::place_plain`]: taken only for guests that need it.
 pub(super) type Scratch = Vec<u8>;
+
+/// A frame that is being cut, and a part of which the guest has.
+#[derive(Debug)]
+pub(super) struct Begun {
+    parts: PlainFrames,
+    /// Bytes of the whole frame.
+    len: usize,
+}

@@ -178,9 +178,10 @@ fn a_frame_that_can_never_fit_is_dropped() {
     assert_eq!(device.receive(&NetHeader::default(), &frame(1000), &env), Ok(Received::Dropped));
     assert_eq!(device.receive(&NetHeader::default(), &frame(988), &env), Ok(Received::Delivered));
     driver.start(&mut device, u64::MAX);
+    // More buffers than one frame may take.
     post(&mut driver, &mut device, 256, 20);
-    assert_eq!(device.receive(&NetHeader::default(), &frame(6000), &env), Ok(Received::Dropped));
-    assert_eq!(device.receive(&NetHeader::default(), &frame(5000), &env), Ok(Received::Delivered));
+    assert_eq!(device.receive(&NetHeader::default(), &frame(2600), &env), Ok(Received::Dropped));
+    assert_eq!(device.receive(&NetHeader::default(), &frame(2500), &env), Ok(Received::Delivered));
 }
 
 #[test]
@@ -198,6 +199,44 @@ fn a_driver_without_offloads_gets_plain_frames() {
     assert_eq!(device.receive(&tso(1448), &frame(3000), &env), Ok(Received::Dropped), "not TCP at all");
     assert_eq!(device.receive(&NetHeader::default(), &frame(60), &env), Ok(Received::Delivered));
     assert_eq!(device.receive(&tso(1448), &tcp_frame(3000), &env), Ok(Received::Full));
+}
+
+/// A frame that becomes many is given in several calls, each of them bounded; the guest sees what it would of one call.
+#[test]
+fn a_frame_is_cut_as_far_as_the_budget_goes() {
+    let env = TestEnv::new(4 << 20);
+    let mut device = card();
+    let mut driver = Driver::new(&env);
+    driver.start(&mut device, F_VERSION_1);
+    post(&mut driver, &mut device, 128, 1526);
+    let mut calls = 0;
+    let mut give = |device: &mut Card| {
+        let mut budget = Budget::new(64, 4 << 10);
+        calls += 1;
+        let given = device.with_model(&env, |net, io| net.deliver(&tso(500), &tcp_frame(20_000), io, &mut budget));
+        given.unwrap().unwrap()
+    };
+    let mut before = 0;
+    loop {
+        let received = give(&mut device);
+        let metrics = device.model().metrics();
+        assert!(metrics.received - before <= 8, "4 KiB of them and one more");
+        before = metrics.received;
+        if received != Received::Partly {
+            assert_eq!(received, Received::Delivered);
+            break;
+        }
+    }
+    assert!(calls > 4, "{calls} calls");
+    let used: Vec<u32> = driver.used(RECEIVE_QUEUE).iter().map(|used| used.len).collect();
+    assert_eq!(used, [12 + 54 + 500; 40]);
+    // One that is given up does not go on in the next.
+    let mut budget = Budget::new(64, 1);
+    let given = device.with_model(&env, |net, io| net.deliver(&tso(500), &tcp_frame(2_000), io, &mut budget));
+    assert_eq!(given.unwrap(), Some(Received::Partly));
+    device.model_mut().forget_begun();
+    assert_eq!(device.receive(&tso(500), &tcp_frame(2_000), &env), Ok(Received::Delivered));
+    assert_eq!(driver.used(RECEIVE_QUEUE).len(), 1 + 4);
 }
 
 #[test]

@@ -113,6 +113,13 @@ impl Chain {
         self.segments.get(self.write_next..).unwrap_or(&[])
     }
 
+    /// Descriptors that were walked to load it, those that name tables not counted.
+    #[must_use]
+    pub const fn descriptors(&self) -> u32 {
+        // At most MAX_SEGMENTS.
+        self.segments.len() as u32
+    }
+
     /// Consumes exactly `buf.len()` readable bytes.
     ///
     /// # Errors

@@ -85,7 +85,7 @@ impl<S: EntropySource> VirtioModel for Rng<S> {
             let written = self.chain.written();
             self.bytes_given += u64::from(written);
             queue.push(memory, self.chain.head(), written)?;
-            if budget.charge(u64::from(written)) {
+            if budget.charge(&self.chain, u64::from(written)) {
                 io.defer(index);
                 break;
             }

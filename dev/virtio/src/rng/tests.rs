@@ -59,3 +59,23 @@ fn a_request_without_room_asks_for_a_reset() {
     driver.start(&mut device, 0);
     assert!(device.is_live(), "a reset helps");
 }
+
+/// Chains of many descriptors are work, however few bytes they have.
+#[test]
+fn long_chains_are_walked_in_bounded_steps() {
+    let env = TestEnv::new(4 << 20);
+    let mut device = VirtioMmio::new(Rng::new(Counter(0)), IrqLine(1), Trigger::Edge);
+    let mut driver = Driver::new(&env);
+    driver.start(&mut device, u64::MAX);
+    let segments: Vec<_> = (0..128).map(|_| driver.writable(1)).collect();
+    (0..8).for_each(|_| _ = driver.add(0, &segments, true));
+    driver.notify(&mut device, 0).unwrap();
+    assert_eq!(driver.used(0).len(), 2);
+    let mut calls = 1;
+    while device.has_backlog() {
+        device.poll(&env).unwrap();
+        calls += 1;
+    }
+    assert_eq!(driver.used(0).len(), 6, "the others");
+    assert!(calls >= 4);
+}

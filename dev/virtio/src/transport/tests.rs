@@ -51,7 +51,7 @@ impl VirtioModel for Echo {
         let mut budget = Budget::new(4, u64::MAX);
         while queue.next_or_arm(memory, &mut self.chain)? {
             queue.push(memory, self.chain.head(), self.chain.writable_len())?;
-            if budget.charge(0) {
+            if budget.charge(&self.chain, 0) {
                 io.defer(index);
                 break;
             }

@@ -16,12 +16,13 @@ use core::sync::atomic::{AtomicBool, Ordering};
 use device::IrqLine;
 use spin::mutex::{TicketMutex as Mutex, TicketMutexGuard as MutexGuard};
 use virtio::{
-    GuestSegment, Trigger, VirtioMmio,
+    Budget, GuestSegment, Trigger, VirtioMmio,
     net::{Net, NetBackend, NetConfig, NetHeader, Received, Transmit, TransmitFrame},
 };
 
-/// Frames given to a guest in one go: then others may have the device.
+/// Frames given to a guest in one go, and their buffers and bytes: then others may have the device, and the hart takes interrupts.
 const BATCH: usize = 16;
+const BATCH_BUDGET: Budget = Budget::new(16, 4 << 10);
 
 type Device = VirtioMmio<Net<NetPort>>;
 
@@ -127,19 +128,27 @@ impl NetSlot {
         }
         let port = &self.port;
         let outcome = device.with_model(&VmEnv::new(vm), |net, io| {
+            let mut budget = BATCH_BUDGET;
             for _ in 0..BATCH {
                 let Some(frame) = port.peek() else { return Ok(Progress::Drained) };
-                if net.deliver(frame.header(), frame.bytes(), io)? == Received::Full {
-                    return Ok(Progress::Full);
+                match net.deliver(frame.header(), frame.bytes(), io, &mut budget)? {
+                    Received::Full => return Ok(Progress::Full),
+                    Received::Partly => break,
+                    Received::Delivered | Received::Dropped => port.advance(),
                 }
-                port.advance();
+                if budget.is_spent() {
+                    break;
+                }
             }
             Ok(Progress::More)
         });
         let progress = vm.note_fault(outcome).flatten();
         match progress {
             // No driver, or a broken one.
-            None => self.port.clear(),
+            None => {
+                device.model_mut().forget_begun();
+                port.clear();
+            }
             Some(Progress::Full) => self.is_stalled.store(true, Ordering::SeqCst),
             Some(Progress::Drained | Progress::More) => {}
         }
