@@ -49,7 +49,9 @@ impl Machine {
     pub fn with_nodes(harts_of_nodes: &[usize]) -> Self {
         let harts: Vec<_> = (0..=u8::MAX)
             .zip(harts_of_nodes)
-            .flat_map(|(node, harts)| vec![HartFacts { node: NodeId(node), is_online: true }; *harts])
+            .flat_map(|(node, harts)| {
+                vec![HartFacts { node: NodeId(node), is_online: true, has_duties: false }; *harts]
+            })
             .collect();
         Self {
             queues: harts.iter().map(|_| Scheduling::new(HZ).new_queue()).collect(),

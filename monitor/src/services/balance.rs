@@ -65,7 +65,12 @@ struct Facts {
 
 impl Facts {
     fn new(registry: &registry::Registry) -> Self {
-        let harts = all().iter().map(|hart| HartFacts { node: hart.node, is_online: hart.is_online() }).collect();
+        let facts = all().iter().map(|hart| HartFacts {
+            node: hart.node,
+            is_online: hart.is_online(),
+            has_duties: hart.is_control(),
+        });
+        let harts = facts.collect();
         let now = csr::time::read();
         let mut vcpus = Vec::new();
         for record in registry.records() {

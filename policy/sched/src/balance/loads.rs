@@ -94,6 +94,11 @@ impl<'a> Loads<'a> {
         self.by_hart.get(hart.index()).copied().unwrap_or_default()
     }
 
+    /// Whether the hart does the machine's duties besides.
+    pub fn has_duties(&self, hart: CpuIndex) -> bool {
+        self.snapshot.harts.get(hart.index()).is_some_and(|facts| facts.has_duties)
+    }
+
     /// Moves `vcpu` to hart `to` in these accounts.
     pub fn shift(&mut self, vcpu: &VcpuFacts, to: CpuIndex) {
         if let Some(load) = self.by_hart.get_mut(vcpu.hart.index()) {

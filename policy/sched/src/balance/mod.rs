@@ -47,6 +47,8 @@ pub struct HartFacts {
     pub node: NodeId,
     /// Whether it runs vCPUs. Nothing is moved to a hart that does not.
     pub is_online: bool,
+    /// Whether it does the machine's duties besides. Its guests wait meanwhile, so it gets its first vCPU last.
+    pub has_duties: bool,
 }
 
 /// A vCPU.

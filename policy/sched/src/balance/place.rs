@@ -125,11 +125,14 @@ fn choose_nodes(snapshot: &Snapshot<'_>, loads: &Loads<'_>, fill: Fill, vcpus: u
     chosen
 }
 
-/// Fills `node`, its emptiest harts first, until it is full or `vcpus` are placed.
+/// Fills `node`, its emptiest harts first and of these last the one with the machine's duties, until it is full or `vcpus` are placed.
 fn take_from_node(loads: &Loads<'_>, node: NodeId, fill: Fill, vcpus: usize, chosen: &mut Vec<CpuIndex>) {
     let mut free: Vec<_> = loads.harts(Some(node)).map(|(cpu, load)| (load.owned, cpu, fill.room_on(load))).collect();
     while chosen.len() < vcpus {
-        let emptiest = free.iter_mut().filter(|(_, _, room)| *room > 0).min_by_key(|(owned, cpu, _)| (*owned, *cpu));
+        let emptiest = free
+            .iter_mut()
+            .filter(|(_, _, room)| *room > 0)
+            .min_by_key(|(owned, cpu, _)| (*owned, loads.has_duties(*cpu), *cpu));
         let Some((owned, cpu, room)) = emptiest else { return };
         chosen.push(*cpu);
         *owned += 1;

@@ -19,7 +19,9 @@ fn near(a: NodeId, b: NodeId) -> u8 {
 fn harts(per_node: &[usize]) -> Vec<HartFacts> {
     let nodes = (0..).zip(per_node);
     nodes
-        .flat_map(|(node, count)| (0..*count).map(move |_| HartFacts { node: NodeId(node), is_online: true }))
+        .flat_map(|(node, count)| {
+            (0..*count).map(move |_| HartFacts { node: NodeId(node), is_online: true, has_duties: false })
+        })
         .collect()
 }
 
@@ -60,6 +62,17 @@ fn four_vms_of_two_get_a_node_each() {
     let vcpus = start(&harts(&[2, 2, 2, 2]), &[2, 2, 2, 2]);
     let all: Vec<_> = (0..4).map(|vm| places(&vcpus, vm)).collect();
     assert_eq!(all, [[0, 1], [2, 3], [4, 5], [6, 7]]);
+}
+
+#[test]
+fn the_hart_with_duties_gets_its_first_vcpu_last() {
+    let mut harts = harts(&[3, 2]);
+    harts[0].has_duties = true;
+    let vcpus = start(&harts, &[1, 1, 2, 1, 1]);
+    assert_eq!(places(&vcpus, 0), [1]);
+    assert_eq!(places(&vcpus, 2), [2, 0], "before another node has to help");
+    // All harts have one by then: none of them is spared.
+    assert_eq!((places(&vcpus, 1), places(&vcpus, 3), places(&vcpus, 4)), ([3].into(), [4].into(), [1].into()));
 }
 
 #[test]
