@@ -94,6 +94,6 @@ fn hostile_drivers_of_balloons() {
 
 #[test]
 fn hostile_accesses_of_other_devices() {
-    let devices = ["uart", "rtc", "power", "plic", "aplic", "imsic", "nothing", "sbi"];
+    let devices = ["uart", "rtc", "power", "plic", "aplic", "imsic", "nothing", "sbi", "csr", "memory"];
     withstand_each("others", &devices.map(|device| attacks::on(device, 2)).concat());
 }

@@ -1,11 +1,18 @@
 //! Guests that use what they were given as no operating system would, on all vCPUs at the same time and for ever: somebody ends them.
 //!
-//! `attack=hostile-DEVICE-BEHAVIOUR`. What each vCPU does is drawn from numbers that look random and are the same in every run; how the
+//! `attack=hostile-DEVICE-BEHAVIOUR`; the list that the host has is in `host/lab/src/attacks`. What each vCPU does is drawn from numbers that look random and are the same in every run; how the
 //! vCPUs' steps mix is chance.
 
 mod calls;
+mod csrs;
+mod disks;
+mod frames;
+mod interrupts;
+mod pages;
+mod ports;
 mod queues;
 mod registers;
+mod rings;
 
 use crate::{
     console::println,
@@ -33,6 +40,82 @@ const TO_VIRTIO: &[(&str, Step)] = &[
     ("move", queues::move_rings),
     ("features", queues::features),
     ("registers", registers::step),
+    ("unbacked", rings::unbacked),
+    ("overlap", rings::overlap),
+    ("itself", rings::itself),
+    ("devices", rings::devices),
+    ("notify", rings::notify),
+    ("hot", rings::hot),
+    ("status", rings::status),
+    ("late", rings::late),
+    ("events", rings::events),
+    ("given", pages::given),
+];
+
+/// What is done to one of them, or to another device; these come before those of the same name above.
+const TO_ONE: &[(&str, &str, Step)] = &[
+    ("block", "sectors", disks::sectors),
+    ("block", "discard", disks::discard),
+    ("block", "zero", disks::zero),
+    ("block", "wipe", disks::wipe),
+    ("block", "name", disks::name),
+    ("block", "commands", disks::commands),
+    ("block", "fill", disks::fill),
+    ("block", "read", disks::read),
+    ("net", "segments", frames::segments),
+    ("net", "extensions", frames::extensions),
+    ("net", "checksums", frames::checksums),
+    ("net", "flood", frames::flood),
+    ("net", "addresses", frames::addresses),
+    ("net", "tiny", frames::tiny),
+    ("net", "control", frames::control),
+    ("console", "control", ports::control),
+    ("console", "opens", ports::opens),
+    ("console", "flood", ports::flood),
+    ("console", "emergency", ports::emergency),
+    ("balloon", "given", pages::itself),
+    ("balloon", "same", pages::same),
+    ("balloon", "beyond", pages::beyond),
+    ("balloon", "all", pages::all),
+    ("balloon", "report", pages::report),
+    ("uart", "registers", registers::step),
+    ("uart", "print", ports::print),
+    ("uart", "interrupts", ports::interrupts),
+    ("rtc", "registers", registers::step),
+    ("rtc", "alarms", registers::alarms),
+    ("power", "registers", registers::step),
+    ("nothing", "registers", registers::step),
+    ("plic", "registers", registers::step),
+    ("plic", "claims", interrupts::claims),
+    ("plic", "enables", interrupts::enables),
+    ("aplic", "registers", registers::step),
+    ("aplic", "generated", interrupts::generated),
+    ("aplic", "sources", interrupts::sources),
+    ("aplic", "domain", interrupts::domain),
+    ("imsic", "registers", registers::step),
+    ("imsic", "own", interrupts::own),
+    ("imsic", "others", interrupts::others),
+    ("imsic", "offsets", interrupts::offsets),
+    ("imsic", "files", interrupts::files),
+    ("imsic", "wakes", interrupts::wakes),
+    ("sbi", "calls", calls::step),
+    ("sbi", "lives", calls::lives),
+    ("sbi", "sleeps", calls::sleeps),
+    ("sbi", "messages", calls::messages),
+    ("sbi", "fences", calls::fences),
+    ("sbi", "text", calls::text),
+    ("sbi", "stolen", calls::stolen),
+    ("sbi", "events", calls::events),
+    ("sbi", "firmware", calls::firmware),
+    ("sbi", "timers", calls::timers),
+    ("csr", "all", csrs::all),
+    ("csr", "waits", csrs::waits),
+    ("memory", "ping-pong", pages::ping_pong),
+    ("memory", "holes", pages::holes),
+    ("memory", "outside", pages::outside),
+    ("memory", "across", pages::across),
+    ("memory", "atomics", pages::atomics),
+    ("memory", "tables", pages::tables),
 ];
 
 /// Virtio devices, with their ids.
@@ -116,36 +199,62 @@ pub fn run(name: &str, machine: &Machine) {
     for (place, value) in WHAT.iter().zip([id, registers.0, registers.1, ram.0, ram.1, machine.harts]) {
         place.store(value, Ordering::SeqCst);
     }
+    begin(id);
+    println!("HOSTILE {name}");
+    let this = cpu::this_hart() as u64;
+    (0..machine.harts).filter(|hart| *hart != this).for_each(start);
+    work()
+}
+
+/// Takes into use what the attack needs, before any vCPU begins with it.
+fn begin(id: u64) {
+    match id {
+        0 => pages::begin(),
+        virtio::BALLOON => {}
+        _ => {
+            pages::begin();
+            frames::begin();
+        }
+    }
     if id != 0 {
         queues::begin(&mut Attacker::this());
     }
-    println!("HOSTILE {name}");
-    let this = cpu::this_hart() as u64;
-    for hart in (0..machine.harts).filter(|hart| *hart != this) {
-        entry::start_hart(hart, work);
-    }
-    work()
+}
+
+/// Starts another vCPU at its work, if it does not run.
+fn start(hart: u64) {
+    entry::start_hart(hart, work);
+}
+
+/// Where a vCPU begins that is started.
+fn beginning() -> u64 {
+    entry::secondary_address()
 }
 
 /// Index of the step, the virtio id (0: another device) and the registers of an attack.
 fn find(name: &str) -> Option<(usize, u64, (u64, u64))> {
     let (device, behaviour) = name.split_once('-')?;
+    let of_one = TO_ONE.iter().position(|(of, known, _)| *of == device && *known == behaviour);
     if let Some((_, id)) = VIRTIO.iter().find(|(known, _)| *known == device) {
-        let step = TO_VIRTIO.iter().position(|(known, _)| *known == behaviour)?;
+        let of_all = || TO_VIRTIO.iter().position(|(known, _)| *known == behaviour);
+        let step = of_one.map(|step| step + TO_VIRTIO.len()).or_else(of_all)?;
         return Some((step, *id, (Device::find(*id)?.address(0), 0x1000)));
     }
-    if device == "sbi" {
-        return Some((TO_VIRTIO.len(), 0, (0, 0)));
-    }
-    let (_, base, bytes) = OTHERS.iter().find(|(known, ..)| *known == device)?;
-    Some((TO_VIRTIO.len() - 1, 0, (*base, *bytes)))
+    let registers = OTHERS.iter().find(|(known, ..)| *known == device);
+    Some((of_one? + TO_VIRTIO.len(), 0, registers.map_or((0, 0), |(_, base, bytes)| (*base, *bytes))))
+}
+
+/// The step of this index.
+fn step_of(index: usize) -> Step {
+    let of_one = || TO_ONE.get(index - TO_VIRTIO.len()).map_or(registers::step as Step, |(.., step)| *step);
+    TO_VIRTIO.get(index).map_or_else(of_one, |(_, step)| *step)
 }
 
 extern "C" fn work() -> ! {
     // What the attack steps on may trap: that is skipped.
     SEEN[cpu::this_hart() % SEEN.len()].expect.store(1, Ordering::SeqCst);
     let mut attacker = Attacker::this();
-    let step = TO_VIRTIO.get(STEP.load(Ordering::SeqCst)).map_or(calls::step as Step, |(_, step)| *step);
+    let step = step_of(STEP.load(Ordering::SeqCst));
     loop {
         step(&mut attacker);
         attacker.round += 1;

@@ -8,11 +8,11 @@ use crate::{
 use core::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 /// Queues that are driven; a device with fewer ignores the rest.
-const QUEUES: u64 = 4;
+pub const QUEUES: u64 = 8;
 /// Most descriptors of each.
-const SIZE: u64 = 256;
+pub const SIZE: u64 = 256;
 /// Descriptors from one request to the next.
-const APART: u64 = 4;
+pub const APART: u64 = 4;
 
 /// A queue as all vCPUs know it.
 struct Shared {
@@ -30,12 +30,12 @@ static SHARED: [Shared; QUEUES as usize] =
 /// Rings of a queue: descriptors, available, used, a page each.
 const RINGS: u64 = 0x4000;
 /// Where rings lie; there is a second place for those that move.
-const HOME: u64 = layout::FREE;
+pub const HOME: u64 = layout::FREE;
 const AWAY: u64 = layout::FREE + 0x2_0000;
 /// A table of indirect descriptors for each queue.
 const TABLES: u64 = layout::FREE + 0x4_0000;
 /// Buffers, and how many bytes of them.
-const BUFFERS: u64 = layout::FREE + 0x10_0000;
+pub const BUFFERS: u64 = layout::FREE + 0x10_0000;
 const BUFFER_BYTES: u64 = 1 << 20;
 /// Pages that a balloon is given, of which nothing else is used.
 const GIVEN: u64 = layout::FREE + 0x40_0000;
@@ -45,7 +45,7 @@ pub fn begin(attacker: &mut Attacker) {
     set_up(attacker, u64::MAX, HOME);
 }
 
-fn set_up(attacker: &mut Attacker, features: u64, place: u64) {
+pub fn set_up(attacker: &mut Attacker, features: u64, place: u64) {
     let device = attacker.device;
     let _ = device.negotiate(features);
     for queue in 0..QUEUES {
@@ -133,13 +133,23 @@ fn frame(attacker: &mut Attacker, at: u64) {
     cpu::store8(body + 46, 0x50);
 }
 
-fn buffer(dice: &mut Dice, bytes: u64) -> u64 {
+pub fn buffer(dice: &mut Dice, bytes: u64) -> u64 {
     BUFFERS + (dice.below(BUFFER_BYTES - bytes) & !0xf)
 }
 
-/// Changes a queue, unless another vCPU is at it, and tells the device in any case.
-fn with_queue(attacker: &mut Attacker, change: impl FnOnce(&mut Attacker, u64, u64, u64)) {
+/// Where the rings of a queue usually are.
+pub const fn home(queue: u64) -> u64 {
+    HOME + queue * RINGS
+}
+
+/// Changes any queue, unless another vCPU is at it, and tells the device in any case.
+pub fn with_queue(attacker: &mut Attacker, change: impl FnOnce(&mut Attacker, u64, u64, u64)) {
     let queue = attacker.dice.below(QUEUES);
+    with(attacker, queue, change);
+}
+
+/// The same with this queue; nothing, if the device has it not.
+pub fn with(attacker: &mut Attacker, queue: u64, change: impl FnOnce(&mut Attacker, u64, u64, u64)) {
     let shared = &SHARED[queue as usize];
     let size = shared.size.load(Ordering::SeqCst);
     if size != 0 && !shared.is_taken.swap(true, Ordering::SeqCst) {
@@ -150,7 +160,7 @@ fn with_queue(attacker: &mut Attacker, change: impl FnOnce(&mut Attacker, u64, u
 }
 
 /// Requests are available again, as many as there are places for.
-fn publish(rings: u64, size: u64) {
+pub fn publish(rings: u64, size: u64) {
     let used = cpu::load16(rings + 0x2002);
     cpu::store16(rings + 0x1002, used + size / APART);
     cpu::fence();
@@ -187,7 +197,7 @@ pub fn wild(attacker: &mut Attacker) {
 }
 
 /// The direction that a queue's buffers mostly have.
-const fn direction(attacker: &Attacker, queue: u64) -> u16 {
+pub const fn direction(attacker: &Attacker, queue: u64) -> u16 {
     match (attacker.id, queue) {
         (virtio::BLOCK, _) | (virtio::BALLOON, 0..3) => 0,
         (virtio::NET | virtio::CONSOLE, queue) if queue % 2 == 1 => 0,

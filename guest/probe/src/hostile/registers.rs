@@ -28,3 +28,14 @@ pub fn step(attacker: &mut Attacker) {
         _ => cpu::store(at, value),
     }
 }
+
+/// Alarms of the clock that are over, or will be in a moment.
+pub fn alarms(attacker: &mut Attacker) {
+    let base = attacker.registers.0;
+    let now = cpu::load32(base) | cpu::load32(base + 4) << 32;
+    let when = now.wrapping_add([0, 1, 1_000, u64::MAX, 1 << 40][attacker.dice.below(5) as usize]);
+    cpu::store32(base + 0xc, when >> 32);
+    cpu::store32(base + 8, when & 0xffff_ffff);
+    cpu::store32(base + 0x10, attacker.dice.below(2));
+    cpu::store32(base + [0x14, 0x1c][attacker.dice.below(2) as usize], 1);
+}

@@ -30,6 +30,8 @@ impl Board {
     #[must_use]
     pub const fn interrupts(self) -> Interrupts {
         match self {
+            // Without guest interrupt files VMs have a PLIC.
+            Self::Aia(0) => Interrupts::Auto,
             Self::Aia(_) => Interrupts::Aia,
             Self::Plic => Interrupts::Plic,
         }
@@ -43,13 +45,15 @@ pub struct Target {
     pub device: &'static str,
     /// On which machine.
     pub board: Board,
+    /// Whether it is a virtio device, to which more is done.
+    pub is_virtio: bool,
     /// How.
     pub behaviours: &'static [&'static str],
 }
 
 const USUAL: Board = Board::Aia(7);
 
-/// What is done to any virtio device.
+/// What is done to any virtio device, besides what only makes sense of one.
 const TO_VIRTIO: &[&str] = &[
     "refill",
     "rewrite",
@@ -63,33 +67,81 @@ const TO_VIRTIO: &[&str] = &[
     "move",
     "features",
     "registers",
+    "unbacked",
+    "overlap",
+    "itself",
+    "devices",
+    "notify",
+    "hot",
+    "status",
+    "late",
+    "events",
+    "given",
 ];
+/// What is done to interrupt files.
+const TO_FILES: &[&str] = &["registers", "own", "others", "offsets", "files", "wakes"];
 
 /// All that is attacked.
 pub const TARGETS: &[Target] = &[
-    Target { device: "block", board: USUAL, behaviours: TO_VIRTIO },
-    Target { device: "net", board: USUAL, behaviours: TO_VIRTIO },
-    Target { device: "console", board: USUAL, behaviours: TO_VIRTIO },
-    Target { device: "rng", board: USUAL, behaviours: TO_VIRTIO },
-    Target { device: "balloon", board: USUAL, behaviours: TO_VIRTIO },
-    Target { device: "uart", board: USUAL, behaviours: &["registers"] },
-    Target { device: "rtc", board: USUAL, behaviours: &["registers"] },
-    Target { device: "power", board: USUAL, behaviours: &["registers"] },
-    Target { device: "plic", board: Board::Plic, behaviours: &["registers"] },
-    Target { device: "aplic", board: USUAL, behaviours: &["registers"] },
-    Target { device: "imsic", board: USUAL, behaviours: &["registers"] },
-    Target { device: "imsic0", board: Board::Aia(0), behaviours: &["registers"] },
-    Target { device: "imsic1", board: Board::Aia(1), behaviours: &["registers"] },
-    Target { device: "imsic2", board: Board::Aia(2), behaviours: &["registers"] },
-    Target { device: "nothing", board: USUAL, behaviours: &["registers"] },
-    Target { device: "sbi", board: USUAL, behaviours: &["calls"] },
+    Target {
+        device: "block",
+        board: USUAL,
+        is_virtio: true,
+        behaviours: &["sectors", "discard", "zero", "wipe", "name", "commands", "fill", "read"],
+    },
+    Target {
+        device: "net",
+        board: USUAL,
+        is_virtio: true,
+        behaviours: &["segments", "extensions", "checksums", "flood", "addresses", "tiny", "control"],
+    },
+    Target {
+        device: "console",
+        board: USUAL,
+        is_virtio: true,
+        behaviours: &["control", "opens", "flood", "emergency"],
+    },
+    Target { device: "rng", board: USUAL, is_virtio: true, behaviours: &[] },
+    Target { device: "balloon", board: USUAL, is_virtio: true, behaviours: &["same", "beyond", "all", "report"] },
+    Target { device: "uart", board: USUAL, is_virtio: false, behaviours: &["registers", "print", "interrupts"] },
+    Target { device: "rtc", board: USUAL, is_virtio: false, behaviours: &["registers", "alarms"] },
+    Target { device: "power", board: USUAL, is_virtio: false, behaviours: &["registers"] },
+    Target { device: "nothing", board: USUAL, is_virtio: false, behaviours: &["registers"] },
+    Target { device: "plic", board: Board::Plic, is_virtio: false, behaviours: &["registers", "claims", "enables"] },
+    Target {
+        device: "aplic",
+        board: USUAL,
+        is_virtio: false,
+        behaviours: &["registers", "generated", "sources", "domain"],
+    },
+    Target { device: "imsic", board: USUAL, is_virtio: false, behaviours: TO_FILES },
+    Target { device: "imsic0", board: Board::Aia(0), is_virtio: false, behaviours: TO_FILES },
+    Target { device: "imsic1", board: Board::Aia(1), is_virtio: false, behaviours: TO_FILES },
+    Target { device: "imsic2", board: Board::Aia(2), is_virtio: false, behaviours: TO_FILES },
+    Target {
+        device: "sbi",
+        board: USUAL,
+        is_virtio: false,
+        behaviours: &[
+            "calls", "lives", "sleeps", "messages", "fences", "text", "stolen", "events", "firmware", "timers",
+        ],
+    },
+    Target { device: "csr", board: USUAL, is_virtio: false, behaviours: &["all", "waits"] },
+    Target {
+        device: "memory",
+        board: USUAL,
+        is_virtio: false,
+        behaviours: &["ping-pong", "holes", "outside", "across", "atomics", "tables"],
+    },
 ];
 
 /// All attacks on a device by so many vCPUs. None: there is no such device.
 #[must_use]
 pub fn on(device: &str, vcpus: u16) -> Vec<Attack> {
     let of = |target: &'static Target| {
-        target.behaviours.iter().map(move |behaviour| Attack { device: target.device, behaviour, vcpus })
+        let all = if target.is_virtio { TO_VIRTIO } else { &[] };
+        let each = all.iter().chain(target.behaviours);
+        each.map(move |behaviour| Attack { device: target.device, behaviour, vcpus })
     };
     TARGETS.iter().filter(|target| target.device == device).flat_map(of).collect()
 }

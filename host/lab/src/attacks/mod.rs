@@ -63,7 +63,8 @@ impl Attack {
         let spec = probe_vm(&self.to_string(), self.vcpus, VM_MIB, &format!("attack=hostile-{}", self.behaviour()))?;
         Ok(VmSpec {
             disks: vec![list::disk()?],
-            nets: vec![net],
+            // From one to the other.
+            nets: vec![net.clone(), net],
             ports: vec![label("one")?, label("two")?],
             interrupts: list::board(self.device).interrupts(),
             ..spec
