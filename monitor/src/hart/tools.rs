@@ -8,6 +8,9 @@ use tlb::HartVmids;
 /// How long a hart works on one thing in pieces before it goes on with its loop, in fractions of a second.
 const WORK_HZ: u64 = 2_000;
 
+/// What the timer is said to be set to when it has fired. No deadline is this: what is due at once has the date 0.
+const FIRED: u64 = 1;
+
 /// What the vCPUs of a hart share: VMIDs, guest interrupt files, the hart's own timer.
 #[derive(Debug)]
 pub struct HartTools {
@@ -32,7 +35,7 @@ impl HartTools {
             stretch: Stretch::new(csr::time::read(), capabilities.timebase_hz),
             files_used: 0,
             files: capabilities.guest_files,
-            timer_armed: 0,
+            timer_armed: FIRED,
             files_watched: u64::MAX,
             work_ticks: capabilities.timebase_hz / WORK_HZ,
         }
@@ -42,7 +45,7 @@ impl HartTools {
     #[must_use]
     pub fn is_called(&self) -> bool {
         // A timer that has fired stays pending until it is set again.
-        let timer = if self.timer_armed == 0 { 0 } else { interrupt::STI };
+        let timer = if self.timer_armed == FIRED { 0 } else { interrupt::STI };
         csr::sip::read() & (interrupt::SSI | interrupt::SEI | timer) != 0
             || csr::hgeip::read() & self.files_watched != 0
     }
@@ -77,7 +80,7 @@ impl HartTools {
     /// The timer has interrupted: it does so again until it is set, even to the same deadline.
     #[inline]
     pub fn timer_fired(&mut self) {
-        self.timer_armed = 0;
+        self.timer_armed = FIRED;
     }
 
     /// Sets this hart's own timer to `deadline` ticks (`u64::MAX`: never).
