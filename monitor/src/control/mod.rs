@@ -101,7 +101,12 @@ pub struct Server {
     shutdown: Option<u32>,
     /// Counts clients, so that none gets another's answer.
     session: u32,
+    /// The part of a step that comes next.
+    part: usize,
 }
+
+/// A part of a step; `true` if there is more to do at once.
+type Part = fn(&mut Server, &mut dyn Port, &mut PreemptionPoint<'_>) -> bool;
 
 impl Server {
     /// A server that has no client yet, of the cell that executes this.
@@ -109,27 +114,55 @@ impl Server {
         Self { relay: Relay::new(), ..Self::default() }
     }
 
-    /// One bounded step: take requests, move streams on, give bytes to the port. `true` if there is more to do at once.
+    /// One bounded step: take requests, move streams on, give bytes to the port. A call ends it between two of these; the next step goes
+    /// on there. `true` if there is more to do at once.
     pub fn step(&mut self, port: &mut dyn Port, point: &mut PreemptionPoint<'_>) -> bool {
+        const PARTS: [Part; 3] = [
+            |server, port, _| server.hear(port),
+            |server, _, point| server.go_on(point),
+            |server, port, _| server.say(port),
+        ];
+        let (began, mut is_busy) = (core::mem::take(&mut self.part), false);
+        for (at, part) in PARTS.into_iter().enumerate().skip(began) {
+            is_busy |= part(self, port, point);
+            if !point.may_go_on() && at + 1 < PARTS.len() {
+                self.part = at + 1;
+                return true;
+            }
+        }
+        // What came before the parts that were done now may have more to do because of them.
+        is_busy || began != 0 || self.exchange.can_go_on()
+    }
+
+    /// Takes requests.
+    fn hear(&mut self, port: &mut dyn Port) -> bool {
         // Those of earlier steps first: a request may begin another life of the VM that they wait for.
         self.answer_waiting();
-        let mut is_busy = self.receive(port);
+        let is_busy = self.receive(port);
         self.answer_waiting();
         self.answer_stores();
         console::set_watched(self.streams.has_console());
         crate::trace::set_all_followed(self.streams.follows_all());
-        point.pause();
-        is_busy |= self.streams.pump(&mut self.exchange, point);
+        is_busy
+    }
+
+    /// Moves streams on, and what is under way to and from other cells.
+    fn go_on(&mut self, point: &mut PreemptionPoint<'_>) -> bool {
+        let mut is_busy = self.streams.pump(&mut self.exchange, point);
         if let Some(relay) = &mut self.relay {
             point.pause();
             is_busy |= relay.step(&mut self.exchange);
         }
-        point.pause();
+        is_busy
+    }
+
+    /// Gives bytes to the port.
+    fn say(&mut self, port: &mut dyn Port) -> bool {
         self.transmit(port);
         if self.shutdown.is_some() && self.has_stopped_all() && io::disks::stores::settle() {
             self.finish_shutdown(port);
         }
-        is_busy || self.exchange.can_go_on()
+        false
     }
 
     /// Answers one request: the next of those that came before, or the first of what has arrived since. `true` if there may be more.

@@ -24,12 +24,18 @@ use spin::Mutex;
 
 static NEXT_BALANCE: AtomicU64 = AtomicU64::new(0);
 static SERVED: Mutex<Option<Served>> = Mutex::new(None);
+/// The duty with which the round goes on that a call has ended, and whether somebody had called before the round. 0: the last round
+/// came to its end. Of the control hart only.
+static LEFT: AtomicU64 = AtomicU64::new(0);
+const HAD_CALL: u64 = 1 << 8;
 
 /// Whom the control hart serves.
 struct Served {
     /// VMs that start with the machine and have not been built yet, the next one last: each takes a step of its own.
     to_start: Vec<Name>,
     server: Server,
+    /// Whether lives of VMs went on last, or clients.
+    is_lives_turn: bool,
 }
 
 /// When this hart has to look at its duties even if nothing interrupts it; `is_busy` with a guest, which then is not
@@ -48,7 +54,7 @@ pub fn next_tick(hart: &Hart, is_busy: bool) -> u64 {
 #[inline]
 #[must_use]
 pub fn is_due() -> bool {
-    is_past(agenda::next()) || is_balancing_due()
+    LEFT.load(Ordering::Relaxed) != 0 || is_past(agenda::next()) || is_balancing_due()
 }
 
 /// Whether background work waits for this hart to rest. Then a guest that has nothing to do should leave it, though
@@ -82,12 +88,18 @@ pub fn device_interrupt(hart: &Hart, source: InterruptSource) {
     }
 }
 
-/// One bounded step of each duty that is due, with a preemption point between any two of them.
+/// One bounded step of each duty that is due, with a preemption point between any two of them. A call ends the round there: the hart takes
+/// its interrupts, and goes on with the next duty when it comes here again. So whoever calls all the time delays one duty, not all.
 pub fn step(hart: &Hart, tools: &mut HartTools) {
-    agenda::poll();
-    let is_called = agenda::take_call();
+    let left = LEFT.load(Ordering::Relaxed);
+    let is_called = if left == 0 {
+        agenda::poll();
+        agenda::take_call()
+    } else {
+        left & HAD_CALL != 0
+    };
     let (mut begin, mut longest) = (csr::time::read(), 0);
-    for (place, duty) in DUTIES {
+    for (at, (place, duty)) in DUTIES.into_iter().enumerate().skip((left % HAD_CALL) as usize) {
         let mut point = PreemptionPoint::new(tools, &hart.counters.stretches, place);
         duty(is_called, &mut point);
         let end = csr::time::read();
@@ -100,8 +112,12 @@ pub fn step(hart: &Hart, tools: &mut HartTools) {
         if !tools.is_called() {
             tools.look(end, &hart.counters.stretches);
             longest = 0;
+        } else if at + 1 < DUTIES.len() {
+            LEFT.store((at + 1) as u64 | if is_called { HAD_CALL } else { 0 }, Ordering::Relaxed);
+            return;
         }
     }
+    LEFT.store(0, Ordering::Relaxed);
     plan();
 }
 
@@ -114,10 +130,12 @@ const DUTIES: [(Place, Duty); 9] = [
     (stretch::CLIENTS, |is_called, point| if_busy(is_called, || serve(point))),
     (stretch::DISKS, |is_called, _| if_busy(is_called, disks::step)),
     (stretch::NETWORK, |is_called, _| if_busy(is_called, network::step)),
-    (stretch::MEMORY, |_, _| {
+    (stretch::MEMORY, |_, point| {
         heap_reserve::step();
         promises::step();
+        point.pause();
         reclaim::step();
+        point.pause();
         joining::step();
     }),
     (stretch::DUTIES, |_, _| {
@@ -146,7 +164,19 @@ fn serve(point: &mut PreemptionPoint<'_>) -> bool {
         }
         return true;
     }
-    served.server.step(&mut ControlStream, point) | registry::lock().step(point)
+    let mut is_busy = false;
+    // A call ends it after one of the two: then the other one comes next.
+    for _ in 0..2 {
+        served.is_lives_turn = !served.is_lives_turn;
+        is_busy |= match served.is_lives_turn {
+            false => served.server.step(&mut ControlStream, point),
+            true => registry::lock().step(point),
+        };
+        if !point.may_go_on() {
+            return true;
+        }
+    }
+    is_busy
 }
 
 fn spread_vcpus() {
@@ -193,5 +223,5 @@ fn begin() -> Served {
         }
     }
     to_start.reverse();
-    Served { to_start, server: Server::new() }
+    Served { to_start, server: Server::new(), is_lives_turn: true }
 }
