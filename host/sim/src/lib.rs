@@ -10,15 +10,17 @@
 //! - [`Program`]: what a vCPU does.
 //! - [`Report`]: how fairly it went, who waited, which harts idled for nothing, what moved.
 //! - [`scenario`]: the standard questions.
+//! - [`play`]: a machine and VMs as a file says, from event to event: barriers, locks and sleep, gangs, pictures of time.
 //! - [`numa`]: the same for placement: nodes with memory and miss counters, played by the monitor's planner.
 //!
 //! # Tests
-//! `tests/fairness.rs`: the promises of the crate `sched` on whole machines. `tests/stays.rs`: who has moved is left
+//! `tests/gangs.rs`: what running together gains, and that nobody gains by pretending. `tests/fairness.rs`: the promises of the crate `sched` on whole machines. `tests/stays.rs`: who has moved is left
 //! alone for a while. `tests/placement.rs`: the promises of the crate `placement`.
 #![forbid(unsafe_code)]
 
 mod machine;
 pub mod numa;
+pub mod play;
 mod report;
 pub mod scenario;
 mod vcpu;

@@ -219,6 +219,7 @@ impl Machine {
             home: None,
             served_permille: vcpu.history.served_permille(),
             last_move: vcpu.moves.last(self.now),
+            is_gang: false,
         }
     }
 

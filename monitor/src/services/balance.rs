@@ -124,6 +124,7 @@ fn vcpu_facts(vm: VmId, vcpu: &VcpuShared, weight: u32, home: Option<NodeId>, no
         home,
         served_permille: vcpu.served_permille(),
         last_move: vcpu.last_move(now),
+        is_gang: false,
     }
 }
 

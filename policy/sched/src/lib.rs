@@ -9,26 +9,25 @@
 //! - [`Scheduling`]: the numbers behind it, in ticks of the machine's timebase.
 //! - [`balance`]: from a snapshot of the whole machine, where a new VM's vCPUs go, what an idle hart may take, and
 //!   which few moves make the machine fairer.
+//! - [`gang`]: which VMs run their vCPUs together, and how harts agree on it without anybody who decides for all.
 //!
 //! # What it promises
 //! vCPUs that are always runnable and have equal weights, on one hart, never differ by more than one time slice of
-//! service; a runnable vCPU waits at most for as many slices as others are queued, plus their wake-up credits; a hart
-//! with a runnable vCPU is never told to idle. The property tests and `host/sim` check these.
-//!
-//! # Room for what comes
-//! The queue keeps the accounts; [`RunQueue::pick_among`] lets the caller restrict who may run now. That is where
-//! gang scheduling (Cellular Disco, section 4.3: a vCPU runs only when its VM's non-idle vCPUs all can) and software
-//! performance units (a vCPU runs only while its unit has processor time left) come in.
+//! service, and by as much again where VMs run together; a runnable vCPU waits at most for as many slices as others are queued,
+//! plus their wake-up credits; a hart with a runnable vCPU is never told to idle. The property tests and `host/sim` check these.
 //!
 //! # Locking
-//! None: a queue has one owner. Nothing allocates in `pick`, `charge`, `dequeue`; `enqueue` allocates only when more
-//! vCPUs are queued than ever before (and more than [`RunQueue::INITIAL_CAPACITY`]).
+//! None: a queue has one owner. Nothing allocates in `pick_next`, `pick_together`, `charge`, `dequeue`; `enqueue` allocates
+//! only when more vCPUs are queued than ever before (and more than [`RunQueue::INITIAL_CAPACITY`]).
 #![no_std]
 #![forbid(unsafe_code)]
 
 extern crate alloc;
 
 pub mod balance;
+pub mod gang;
+#[cfg(test)]
+mod gang_tests;
 mod queue;
 #[cfg(test)]
 mod queue_tests;

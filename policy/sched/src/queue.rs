@@ -1,5 +1,7 @@
 //! One hart's run queue.
 
+mod together;
+
 use alloc::vec::Vec;
 use arrayvec::ArrayVec;
 
@@ -26,8 +28,14 @@ pub struct RunQueue {
     slice_ticks: u64,
     /// Ticks of its slice that are used up.
     used_ticks: u64,
+    /// How long the present slice is where that does not follow from the queue's length.
+    granted_ticks: Option<u64>,
+    /// When the turn of a VM was called that `current` follows.
+    turn_at: Option<u64>,
     /// Somebody woke up who may interrupt `current`.
     is_preempted: bool,
+    /// Somebody called a turn.
+    is_called: bool,
     /// The latest time this queue was told of, plus what was charged since.
     clock: u64,
 }
@@ -56,6 +64,8 @@ struct Queued {
     vruntime: u64,
     /// The queue's clock when it was queued or ran last.
     since: u64,
+    /// Ticks for which it goes before all turns: it woke up, and was behind.
+    woken_ticks: u64,
 }
 
 impl Queued {
@@ -77,7 +87,7 @@ struct Sleeper {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Lag(i64);
 
-/// A queued vCPU as [`RunQueue::pick_among`] and the balancer see it.
+/// A queued vCPU that does not run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Waiting {
     /// The vCPU.
@@ -109,7 +119,10 @@ impl RunQueue {
             current: None,
             slice_ticks: rules.slice_for(0),
             used_ticks: 0,
+            granted_ticks: None,
+            turn_at: None,
             is_preempted: false,
+            is_called: false,
             clock: 0,
         }
     }
@@ -190,36 +203,44 @@ impl RunQueue {
     /// that is furthest behind. It stays queued. `None` only if nobody is runnable.
     #[inline]
     pub fn pick_next(&mut self) -> Option<Entity> {
-        self.pick_among(|_| true)
-    }
-
-    /// Like [`RunQueue::pick_next`], among those for whom `may_run` is true. Who is passed over keeps its claim.
-    pub fn pick_among(&mut self, may_run: impl Fn(Waiting) -> bool) -> Option<Entity> {
-        if let Some(running) = self.current.and_then(|at| self.queued.get(at))
-            && !self.is_preempted
-            && self.used_ticks < self.slice_ticks
-            && may_run(self.view(running))
-        {
+        if let Some(running) = self.unfinished() {
             return Some(running.entity);
         }
         let mut next: Option<(usize, &Queued)> = None;
         for (at, queued) in self.queued.iter().enumerate() {
-            if next.is_none_or(|(_, best)| queued.goes_before(best)) && may_run(self.view(queued)) {
+            if next.is_none_or(|(_, best)| queued.goes_before(best)) {
                 next = Some((at, queued));
             }
         }
         let next = next.map(|(at, _)| at);
         self.is_preempted = false;
         self.used_ticks = 0;
+        (self.granted_ticks, self.turn_at) = (None, None);
         self.current = next;
         Some(self.queued.get(next?)?.entity)
+    }
+
+    /// The current vCPU, while its slice goes on and nobody with more right has woken up.
+    #[inline]
+    fn unfinished(&self) -> Option<&Queued> {
+        let running = self.queued.get(self.current?)?;
+        (!self.is_preempted && self.used_ticks < self.present_slice()).then_some(running)
+    }
+
+    /// Ticks of the slice of the current vCPU.
+    #[inline]
+    fn present_slice(&self) -> u64 {
+        self.granted_ticks.unwrap_or(self.slice_ticks)
     }
 
     /// Ticks that `entity` may run from now on if it is or becomes the current one. Never 0.
     #[must_use]
     pub fn slice_ticks(&self, entity: Entity) -> u64 {
-        let used = if self.current() == Some(entity) { self.used_ticks } else { 0 };
-        self.slice_ticks.saturating_sub(used).max(1)
+        let left = match self.current() == Some(entity) {
+            true => self.present_slice().saturating_sub(self.used_ticks),
+            false => self.slice_ticks,
+        };
+        left.max(1)
     }
 
     /// When the slice of `entity`, which runs from `now` on, ends.
@@ -241,6 +262,7 @@ impl RunQueue {
         // At most 2^40 ticks times a weight below 2^14.
         queued.vruntime += ran_ticks * u64::from(MAX_WEIGHT) / u64::from(queued.weight);
         queued.since = self.clock;
+        queued.woken_ticks = queued.woken_ticks.saturating_sub(ran_ticks);
         if queued.vruntime > REBASE_AT {
             self.rebase();
         }
@@ -275,8 +297,11 @@ impl RunQueue {
         // The upper bound forgives a turn that was long for no fault of the vCPU.
         let debt = self.scaled.period / u64::from(weight);
         let vruntime = vruntime.clamp(self.floor.saturating_sub(credit), self.floor.saturating_add(debt));
-        let woken = Queued { entity, weight, vruntime, since: self.clock };
+        let mut woken = Queued { entity, weight, vruntime, since: self.clock, woken_ticks: 0 };
         let preempts = self.is_far_behind(&woken);
+        if preempts {
+            woken.woken_ticks = self.rules.min_slice_ticks;
+        }
         self.queued.push(woken);
         self.slice_ticks = self.rules.slice_for(self.queued.len());
         self.is_preempted |= preempts;

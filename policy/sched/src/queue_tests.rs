@@ -117,19 +117,6 @@ fn queueing_twice_changes_only_the_weight() {
 }
 
 #[test]
-fn who_is_passed_over_keeps_its_claim() {
-    let mut queue = queue_of(&[100, 100, 100]);
-    for _ in 0..5 {
-        let picked = queue.pick_among(|waiting| waiting.entity != vm(2)).unwrap();
-        assert_ne!(picked, vm(2));
-        queue.charge(picked, SLICE);
-    }
-    assert_eq!(queue.pick_next(), Some(vm(2)));
-    assert_eq!(queue.pick_among(|_| false), None);
-    assert_eq!(queue.current(), None);
-}
-
-#[test]
 fn waiting_time_counts_from_the_last_turn() {
     let mut queue = queue_of(&[100, 100]);
     let (first, _) = turn(&mut queue, SLICE).unwrap();

@@ -18,6 +18,10 @@ pub struct Scheduling {
     pub wake_credit_ticks: u64,
     /// A waking vCPU interrupts the running one if it is behind by more than this.
     pub preempt_ticks: u64,
+    /// How long a VM's turn lasts, in which its vCPUs run together.
+    pub turn_ticks: u64,
+    /// How far a vCPU may be ahead of its hart's fair choice because of such turns.
+    pub ahead_ticks: u64,
 }
 
 impl Scheduling {
@@ -32,6 +36,8 @@ impl Scheduling {
             period_ticks: 20 * ms,
             wake_credit_ticks: 5 * ms,
             preempt_ticks: ms / 4,
+            turn_ticks: 10 * ms,
+            ahead_ticks: 10 * ms,
         }
     }
 

@@ -228,6 +228,15 @@ Examples:
   mirrorball bench overhead --fresh --out overhead-now
   mirrorball bench report";
 
+pub const SIM: &str = "\
+Nothing boots: vCPUs are programs of steps (compute, sleep, wait at a barrier, hold a lock), and the scheduler that decides \
+is the crate that the monitor runs. The same file always gives the same result.
+
+Examples:
+  mirrorball sim examples/sim/gangs.toml
+  mirrorball sim examples/sim/gangs.toml --svg gangs.svg --from-ms 500
+  mirrorball sim examples/sim/sim_128.toml --trace sim.json    for ui.perfetto.dev";
+
 pub const COMPLETION: &str = "\
 Examples:
   source <(mirrorball completion bash)

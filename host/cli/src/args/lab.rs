@@ -131,3 +131,25 @@ pub struct Bench {
     #[command(flatten)]
     pub json: Json,
 }
+
+/// `sim`.
+#[derive(Args, Debug)]
+pub struct Sim {
+    /// The machine, its VMs and what they do
+    #[arg(value_name = "FILE.toml")]
+    pub file: PathBuf,
+    /// Draw who ran where and when: harts by time, a colour for each VM
+    #[arg(long, value_name = "FILE.svg")]
+    pub svg: Option<PathBuf>,
+    /// Write the same for Perfetto
+    #[arg(long, value_name = "FILE.json")]
+    pub trace: Option<PathBuf>,
+    /// Begin of the drawing, in milliseconds
+    #[arg(long, value_name = "MS", default_value_t = 0)]
+    pub from_ms: u64,
+    /// End of the drawing [default: 200 ms after its begin]
+    #[arg(long, value_name = "MS")]
+    pub to_ms: Option<u64>,
+    #[command(flatten)]
+    pub json: Json,
+}

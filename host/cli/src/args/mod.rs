@@ -13,7 +13,7 @@ use control::{Label, Name};
 
 use crate::console::EscapeKey;
 pub use crate::output::ColorChoice;
-pub use lab::{Bench, Demo, FaultKind, Inject, Model, ModelAction};
+pub use lab::{Bench, Demo, FaultKind, Inject, Model, ModelAction, Sim};
 use values::{parse_duration, parse_interval, parse_label, parse_name};
 
 /// Runs emulated NUMA machines under the Mirrorball monitor, watches them and manages their virtual machines.
@@ -119,6 +119,9 @@ pub enum Command {
     /// Run an experiment that measures what the monitor costs and gains
     #[command(after_help = help::BENCH)]
     Bench(Bench),
+    /// Play the monitor's scheduler on a machine that a file describes, of any size
+    #[command(after_help = help::SIM)]
+    Sim(Sim),
     /// Own an emulated machine; `run` and `demo` start this
     #[command(hide = true)]
     Supervise(Supervise),

@@ -15,6 +15,7 @@ mod model;
 mod put;
 mod run;
 mod shutdown;
+mod sim;
 mod stats;
 mod supervise;
 mod top;
@@ -88,6 +89,7 @@ pub fn run(arguments: Arguments) -> Result<ExitCode, Failure> {
         Command::Put(args) => put::run(&context, &args),
         Command::Shutdown(args) => shutdown::run(&context, &args),
         Command::Bench(args) => bench::run(&context, &args),
+        Command::Sim(args) => sim::run(&context, &args),
         Command::Supervise(args) => supervise::run(&args),
         Command::Version(args) => version::run(&context, args.json),
         Command::Completion { shell } => completion(&context, shell),

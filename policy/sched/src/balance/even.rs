@@ -127,6 +127,7 @@ impl<'a> Plan<'a> {
         let helps = |vcpu: &&VcpuFacts| {
             is_due(vcpu, rules.wait_ticks, rules.unfair_permille)
                 && low + u64::from(vcpu.weight) < high
+                && self.stays_apart(vcpu, to)
                 && self.may_leave(vcpu, to, Reason::Even)
         };
         self.movable(from).filter(helps).min_by_key(|vcpu| {
@@ -144,7 +145,8 @@ impl<'a> Plan<'a> {
         if low.weight == 0 || low.weight >= high.weight || unfairness <= u64::from(rules.unfair_permille) {
             return None;
         }
-        let fits = |vcpu: &&VcpuFacts| low.weight + u64::from(vcpu.weight) <= high.weight;
+        // Who runs together with its siblings would lose more than a turn on the better place gives.
+        let fits = |vcpu: &&VcpuFacts| low.weight + u64::from(vcpu.weight) <= high.weight && self.stays_apart(vcpu, to);
         self.movable(from)
             .filter(fits)
             .max_by_key(|vcpu| (!self.has_sibling(vcpu, to), vcpu.served_permille, Reverse(vcpu.entity)))
@@ -192,6 +194,11 @@ impl<'a> Plan<'a> {
 
     /// Whether `hart` owns another vCPU of the same VM. Such two cannot be gang-scheduled.
     fn has_sibling(&self, vcpu: &VcpuFacts, hart: CpuIndex) -> bool {
-        self.loads.vcpus(hart).any(|other| other.entity.vm == vcpu.entity.vm)
+        self.loads.vcpus(hart).any(|other| other.is_sibling(vcpu))
+    }
+
+    /// Whether it need not run together with its siblings, or comes to none on `to`, or leaves one behind.
+    fn stays_apart(&self, vcpu: &VcpuFacts, to: CpuIndex) -> bool {
+        !vcpu.is_gang || !self.has_sibling(vcpu, to) || self.has_sibling(vcpu, vcpu.hart)
     }
 }

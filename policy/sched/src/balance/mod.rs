@@ -4,7 +4,7 @@
 //! take ([`pull_for_idle`]; does most of the balancing), and which few moves repair what idle harts cannot
 //! ([`rebalance`], periodically). The answers are proposals; a caller that finds one outdated drops it.
 //!
-//! Departures from the paper: one flat snapshot in place of the load tree (64 harts today), and *rotation*: where
+//! Departures from the paper: one flat snapshot in place of the load tree, and *rotation*: where
 //! vCPUs do not divide evenly, such as three on two harts, [`rebalance`] moves the best-served one in with the
 //! others, so that over some seconds all are served alike. And *stays*: who was moved is left alone for a while.
 
@@ -68,6 +68,15 @@ pub struct VcpuFacts {
     pub served_permille: u16,
     /// When and whence it came where it is; `None` if it was placed there ([`MoveHistory`]).
     pub last_move: Option<LastMove>,
+    /// Whether the vCPUs of its VM run together ([`crate::gang`]).
+    pub is_gang: bool,
+}
+
+impl VcpuFacts {
+    /// Whether both belong to one VM.
+    fn is_sibling(&self, other: &Self) -> bool {
+        self.entity.vm == other.entity.vm && self.entity.vcpu != other.entity.vcpu
+    }
 }
 
 /// What a vCPU does.

@@ -69,6 +69,7 @@ const fn newcomer(hart: CpuIndex) -> VcpuFacts {
         home: None,
         served_permille: 1_000,
         last_move: None,
+        is_gang: false,
     }
 }
 

@@ -1,6 +1,7 @@
 //! The idle balancer.
 
-use addr::CpuIndex;
+use addr::{CpuIndex, VmId};
+use arrayvec::ArrayVec;
 
 use super::loads::{is_due, waited};
 use super::stay::may_leave;
@@ -11,6 +12,9 @@ use super::{Caution, Move, Reason, Snapshot, VcpuFacts};
 #[must_use]
 pub fn pull_for_idle(snapshot: &Snapshot<'_>, caution: &Caution, idle: CpuIndex) -> Option<Move> {
     let node = snapshot.harts.get(idle.index()).filter(|hart| hart.is_online)?.node;
+    // Few VMs have a vCPU there, so few candidates make anybody look at all vCPUs for each of them.
+    let owned = snapshot.vcpus.iter().filter(|vcpu| vcpu.hart == idle);
+    let residents: ArrayVec<VmId, 16> = owned.map(|vcpu| vcpu.entity.vm).take(16).collect();
     let cost = |vcpu: &VcpuFacts| {
         let from = snapshot.harts.get(vcpu.hart.index())?.node;
         let is_local = from == node;
@@ -21,7 +25,11 @@ pub fn pull_for_idle(snapshot: &Snapshot<'_>, caution: &Caution, idle: CpuIndex)
         // Coming home counts as near, wherever it comes from.
         let distance = if vcpu.home == Some(node) { 0 } else { (snapshot.distance)(from, node) };
         let may_leave = || may_leave(snapshot, caution, vcpu, idle, true, Reason::IdlePull);
-        (is_due && vcpu.hart != idle && may_leave()).then_some((is_local, distance))
+        let has_sibling = |hart| snapshot.vcpus.iter().any(|other| other.hart == hart && other.is_sibling(vcpu));
+        // Two of a VM on one hart cannot run together.
+        let may_meet = vcpu.is_gang && (residents.is_full() || residents.contains(&vcpu.entity.vm));
+        let stays_apart = || !may_meet || !has_sibling(idle) || has_sibling(vcpu.hart);
+        (is_due && vcpu.hart != idle && may_leave() && stays_apart()).then_some((is_local, distance))
     };
     let candidates = snapshot.vcpus.iter().filter_map(|vcpu| Some((vcpu, cost(vcpu)?)));
     let (vcpu, _) = candidates

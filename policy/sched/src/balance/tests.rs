@@ -35,6 +35,7 @@ fn vcpu(vm: u16, index: u16, hart: u16, activity: Activity) -> VcpuFacts {
         home: None,
         served_permille: 1_000,
         last_move: None,
+        is_gang: false,
     }
 }
 
@@ -170,6 +171,22 @@ fn a_sibling_is_the_last_choice() {
     ];
     let moves = rebalance(&snapshot(&harts, &vcpus), &Caution::new(HZ));
     assert_eq!(moves[0].entity.vm, VmId(2));
+}
+
+#[test]
+fn two_of_a_gang_do_not_come_together() {
+    let harts = harts(&[2, 1]);
+    // Hart 1 has nothing to do, but a sibling of the one that could come.
+    let mut vcpus = [vcpu(1, 0, 0, LONG), vcpu(0, 0, 0, Activity::Running), vcpu(1, 1, 1, Activity::Blocked)];
+    assert!(pull_for_idle(&snapshot(&harts, &vcpus), &Caution::new(HZ), CpuIndex(1)).is_some(), "it is no gang");
+    vcpus.iter_mut().for_each(|vcpu| vcpu.is_gang = true);
+    let caution = Caution::new(HZ);
+    let to = |vcpus: &[VcpuFacts]| rebalance(&snapshot(&harts, vcpus), &caution).first().map(|found| found.to);
+    let pulls = |vcpus: &[VcpuFacts], hart| pull_for_idle(&snapshot(&harts, vcpus), &caution, CpuIndex(hart)).is_some();
+    assert_eq!((to(&vcpus), pulls(&vcpus, 1), pulls(&vcpus, 2)), (Some(CpuIndex(2)), false, true));
+    // They are together already where they are.
+    vcpus[1] = vcpu(1, 2, 0, Activity::Running);
+    assert_eq!((to(&vcpus), pulls(&vcpus, 1)), (Some(CpuIndex(1)), true));
 }
 
 #[test]
