@@ -12,7 +12,7 @@ mod streams;
 pub use port::{ControlStream, Port};
 
 use crate::{
-    hart::{self, PreemptionPoint},
+    hart::{self, Hart, PreemptionPoint},
     io,
     services::{
         mail::{self, Message},
@@ -53,13 +53,15 @@ fn refuse(memory: Memory, first: u64, count: u64) -> Result<Reply, ControlError>
     Ok(Reply::Asked { times })
 }
 
-/// Makes hart `cpu` panic, where the machine file allows that.
-fn panic_on(cpu: CpuIndex, how: PanicBy) -> Result<Reply, ControlError> {
+/// A hart that is to panic, and how.
+type ToPanic = (&'static Hart, PanicBy);
+
+/// Which hart `cpu` is, if it may be made to panic.
+fn to_panic(cpu: CpuIndex, how: PanicBy) -> Result<ToPanic, ControlError> {
     check_may_fail()?;
     let target = hart::all().get(cpu.index()).filter(|target| target.is_online());
     let target = target.ok_or_else(|| ControlError::Unsupported { what: "it has no such hart".into() })?;
-    mail::send(target, Message::Panic(how));
-    Ok(Reply::Done)
+    Ok((target, how))
 }
 
 /// An answer that waits for a VM to get somewhere.
@@ -101,6 +103,8 @@ pub struct Server {
     shutdown: Option<u32>,
     /// Counts clients, so that none gets another's answer.
     session: u32,
+    /// Who panics as soon as the port has what was said.
+    to_panic: Option<ToPanic>,
     /// The part of a step that comes next.
     part: usize,
 }
@@ -159,6 +163,9 @@ impl Server {
     /// Gives bytes to the port.
     fn say(&mut self, port: &mut dyn Port) -> bool {
         self.transmit(port);
+        if let Some((target, how)) = self.to_panic.take_if(|_| self.exchange.waiting_bytes() == 0) {
+            mail::send(target, Message::Panic(how));
+        }
         if self.shutdown.is_some() && self.has_stopped_all() && io::disks::stores::settle() {
             self.finish_shutdown(port);
         }
@@ -289,7 +296,10 @@ impl Server {
                 return Ok(None);
             }
             Request::Cells => Reply::Cells(Vec::from([answers::own_cell()])),
-            Request::Panic { hart, how } => panic_on(hart, how)?,
+            Request::Panic { hart, how } => {
+                self.to_panic = Some(to_panic(hart, how)?);
+                Reply::Done
+            }
             Request::RefuseMemory { memory, first, count } => refuse(memory, first, count)?,
             Request::Shutdown => {
                 stop_all();
