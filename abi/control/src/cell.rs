@@ -130,11 +130,21 @@ impl BootConfig {
 }
 
 impl VmSpec {
-    /// Only the first cell drives the machine's disks and network, and talks to clients.
-    pub(crate) fn each_problem_of_cell(&self, to: &mut Tell<'_>) -> ControlFlow<SpecError> {
+    /// Refuses what only a VM of the leader can have, which drives the machine's disks and network, and talks to clients.
+    ///
+    /// # Errors
+    /// The first problem found.
+    pub fn validate_devices(&self, leader: u8) -> Result<(), SpecError> {
+        match self.each_problem_of_cell(leader, &mut |error| ControlFlow::Break(error)) {
+            ControlFlow::Break(error) => Err(error),
+            ControlFlow::Continue(()) => Ok(()),
+        }
+    }
+
+    pub(crate) fn each_problem_of_cell(&self, leader: u8, to: &mut Tell<'_>) -> ControlFlow<SpecError> {
         let has =
             [("disks", !self.disks.is_empty()), ("nets", !self.nets.is_empty()), ("ports", !self.ports.is_empty())];
-        for (field, _) in has.iter().filter(|(_, has)| *has && self.cell != 0) {
+        for (field, _) in has.iter().filter(|(_, has)| *has && self.cell != leader) {
             to(SpecError::new(*field, SpecProblem::NotInFirstCell))?;
         }
         ControlFlow::Continue(())

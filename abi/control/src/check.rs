@@ -90,7 +90,6 @@ impl VmSpec {
             tell_inside(to, &format!("disks[{index}]"), |to| disk.each_problem(to))?;
         }
         unique("disks", self.disks.iter().map(|disk| disk.name.as_str()), to)?;
-        self.each_problem_of_cell(to)?;
         for (index, net) in self.nets.iter().enumerate() {
             tell_inside(to, &format!("nets[{index}]"), |to| net.each_problem(to))?;
         }
@@ -316,6 +315,7 @@ impl BootConfig {
 
     fn each_problem_of_vm(&self, index: usize, vm: &VmSpec, to: &mut Tell<'_>) -> ControlFlow<SpecError> {
         vm.each_problem(to)?;
+        vm.each_problem_of_cell(0, to)?;
         tell(to, self.validate_cell_of(vm))?;
         for (place, net) in vm.nets.iter().enumerate() {
             if !self.subnets.iter().any(|subnet| subnet.name == net.subnet) {

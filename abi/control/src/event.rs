@@ -217,6 +217,11 @@ pub enum EventKind {
         /// When the cell that tells it began to miss some cell, in ticks.
         noticed_ticks: u64,
     },
+    /// The cell that tells it drives the machine's devices and answers clients from now on: the one that did is lost.
+    TookOver {
+        /// How long it took to take the devices over, in ticks.
+        took_ticks: u64,
+    },
 }
 
 /// How a cell was lost, as another one sees it when they have agreed.
@@ -246,6 +251,7 @@ impl EventKind {
                 | Self::VmStopped { .. }
                 | Self::VmDestroyed
                 | Self::CellLost { .. }
+                | Self::TookOver { .. }
         )
     }
 }

@@ -79,6 +79,16 @@ impl Exchange {
         Ok(())
     }
 
+    /// Says something to a client that may be in the middle of a frame which somebody else has begun: that frame is filled up first, so
+    /// that the client sees its damage, and hears this. Nothing may have been said before.
+    pub fn interrupt(&mut self, message: &ServerMessage) {
+        if self.has_room() {
+            // There is memory for `LIMIT` and a frame.
+            self.out.extend(core::iter::repeat_n(0, MAX_FRAME));
+            self.out.extend(message.encode().unwrap_or_default());
+        }
+    }
+
     /// Gives away what was said, with `write` as to a stream, until that takes nothing.
     pub fn transmit(&mut self, mut write: impl FnMut(&[u8]) -> usize) {
         // Ends with what was said before: each round takes some of it away.

@@ -64,6 +64,12 @@ pub enum Body {
     Error(ControlError),
     /// Data of a stream.
     Stream(StreamData),
+    /// The cell that served until now is lost, and another one serves from here on: nothing that was asked before will be answered, no
+    /// stream goes on, and the client has to begin with [`Request::Hello`] again. It stands for itself, with the id 0.
+    Successor {
+        /// The cell that is lost.
+        lost: Name,
+    },
 }
 
 /// What a client wants.

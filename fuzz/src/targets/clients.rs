@@ -134,7 +134,7 @@ impl World {
             let is_last = match &message.body {
                 Body::Error(_) | Body::Stream(StreamData::End(_)) => true,
                 Body::Reply(_) => !self.opens(client, message.id),
-                Body::Stream(_) => false,
+                Body::Stream(_) | Body::Successor { .. } => false,
             };
             if is_last {
                 self.open.remove(&id);

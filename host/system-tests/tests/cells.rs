@@ -4,7 +4,8 @@ use std::time::{Duration, Instant};
 
 use config::{Firmware, MachineInterrupts};
 use control::{
-    CellLoss, CellSpec, CellState, ControlError, EventKind, OnFailure, PanicBy, StopReason, StreamEnd, VmSpec, VmState,
+    CellLoss, CellSpec, CellState, ControlError, EventKind, Followed, NetSpec, OnFailure, PanicBy, StopReason,
+    StreamEnd, VmSpec, VmState,
 };
 use faults::{Fault, NodeSet, Request, Trigger};
 use lab::rig::{Rig, Running};
@@ -341,17 +342,72 @@ fn of_two_parts_one_goes_on() {
     assert!(!machine.log().contains("PANIC"), "{}", machine.log());
 }
 
-/// The cell with the control port is lost: nobody can ask any more, but the others go on and finish what they do.
+/// Whoever leads next has the control port, the disks and the networks of the machine, and answers for all that go on.
+fn assert_led_by(machine: &Running, leader: u8, left: &[u8]) {
+    let begin = Instant::now();
+    let cells = loop {
+        // Who asks while the machine changes hands is told which cell is lost.
+        match machine.client().cells() {
+            Ok(cells) => break cells,
+            Err(ClientError::Refused(ControlError::CellLost { .. })) => {}
+            Err(why) => panic!("{why}"),
+        }
+        assert!(begin.elapsed() < WATCHDOG, "nobody answers:\n{}", machine.log());
+    };
+    for cell in cells {
+        let goes_on = left.contains(&cell.index);
+        assert_eq!(matches!(cell.state, CellState::In), goes_on, "{cell:?}");
+    }
+    let took_over = |event: &control::Event| matches!(event.kind, EventKind::TookOver { .. });
+    assert_eq!(ok(machine.events()).iter().rev().find(|event| took_over(event)).map(|event| event.cell), Some(leader));
+    let mut is_first = true;
+    for &cell in left {
+        let spec = VmSpec { cell, ..probe(&format!("after{leader}on{cell}"), 2, "") };
+        let spec = if is_first { with_devices(spec) } else { spec };
+        is_first = false;
+        let ended = ok(machine.run(&spec));
+        assert_passed(&ended);
+        assert_eq!(ended.summary.cell, cell);
+    }
+    assert_eq!(ok(machine.lost_pages()), 0);
+}
+
+fn with_devices(spec: VmSpec) -> VmSpec {
+    let net = NetSpec { subnet: ok("lan".parse()), mac: None, mtu: 1500 };
+    VmSpec { disks: vec![system_tests::pattern_disk()], nets: vec![net], ..spec }
+}
+
+/// The cell with the devices and the control port is lost: the next one takes them over, and everything goes on, VMs, clients and disks.
 #[test]
 fn the_others_survive_the_first_cell() {
     const ROUNDS: u64 = 300;
-    let machine = booted(&four("cells-first", ROUNDS));
+    let pattern = ok(tempfile::NamedTempFile::new());
+    ok(std::fs::write(pattern.path(), vec![0x5a; 4 << 20]));
+    let rig = ok(four("cells-first", ROUNDS).image("pattern", pattern.path().to_owned()));
+    let again = VmSpec { cell: 0, on_failure: OnFailure::Restart, ..of_second("again", "figure=checksum n=300") };
+    let machine = booted(&ok(rig.subnet("lan", false)).vm(with_devices(again.clone())));
     wait_begun(&machine, 4);
+    let events = ok(machine.client().follow_events(0, Followed::Lives));
     fail(&machine, Fault::NodePower(NodeSet::one(0)));
     for index in 1..4 {
         wait_log(&machine, &[&format!("cell c{index}: cell c0 is lost (MemoryGone), epoch 1")]);
         wait_log(&machine, &[&format!("cell c{index}: vm{index}| "), &checksum(ROUNDS)]);
     }
+    assert_led_by(&machine, 1, &[1, 2, 3]);
+    let ended = ok(machine.end_of(&again.name));
+    assert!(ended.summary.cell == 1 && ended.console.contains(&checksum(ROUNDS)), "{ended:?}");
+    fail(&machine, Fault::NodePower(NodeSet::one(1)));
+    wait_log(&machine, &["cell c2: cell c1 is lost (MemoryGone), epoch 2"]);
+    assert_led_by(&machine, 2, &[2, 3]);
+    // Who followed what the first one told has heard of its loss.
+    let end = loop {
+        match events.recv() {
+            Ok(_) => {}
+            Err(error) => break error,
+        }
+    };
+    let of_first = |cell: &control::Name| cell.as_str() == "c0";
+    assert!(matches!(&end, ClientError::StreamEnded(StreamEnd::CellLost { cell }) if of_first(cell)), "{end}");
 }
 
 /// The first cell's monitor panics: the others go on. When the last one has stopped, too, the machine ends.

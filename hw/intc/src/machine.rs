@@ -61,6 +61,12 @@ struct Files<R> {
     last_identity: u32,
 }
 
+impl<R> Files<R> {
+    fn has(&self, cpu: CpuIndex) -> bool {
+        self.pages.get(cpu.index()).is_some_and(Option::is_some)
+    }
+}
+
 struct Cpu {
     hart: HartId,
     lines: Vec<Line>,
@@ -150,14 +156,21 @@ impl<R: Registers, C: FileRegisters> MachineInterrupts<R, C> {
     ///
     /// Call it on the hart itself once it is up: firmware closes the interrupt contexts of a hart that it starts.
     pub fn open_current(&self, cpu: CpuIndex) {
-        self.open_lines(cpu);
-        let Some(files) = &self.files else { return };
-        if files.pages.get(cpu.index()).is_none_or(Option::is_none) {
-            return;
-        }
+        self.open_wires(cpu);
+        let Some(files) = self.files.as_ref().filter(|files| files.has(cpu)) else { return };
         let own = OwnFile::new(&self.own_file);
         own.reset(files.layout.num_ids);
         own.enable(IPI);
+        self.open_messages(cpu);
+    }
+
+    /// Opens the file of the current hart, which is `cpu`, for the messages that were attached before. What is pending in it stays: for
+    /// what is attached after [`Self::open_current`], maybe by another owner of the same controllers.
+    pub fn open_messages(&self, cpu: CpuIndex) {
+        if !self.files.as_ref().is_some_and(|files| files.has(cpu)) {
+            return;
+        }
+        let own = OwnFile::new(&self.own_file);
         let mine = self.attached.iter().filter(|attachment| attachment.cpu == cpu);
         for attachment in mine {
             let Some(identity) = attachment.identity else { continue };
@@ -170,8 +183,8 @@ impl<R: Registers, C: FileRegisters> MachineInterrupts<R, C> {
         }
     }
 
-    /// Enables the sources that come to `cpu` by a PLIC's wire.
-    fn open_lines(&self, cpu: CpuIndex) {
+    /// Enables the sources that come to `cpu` by a PLIC's wire. Any hart may do it for any other.
+    pub fn open_wires(&self, cpu: CpuIndex) {
         for line in self.cpus.get(cpu.index()).into_iter().flat_map(|cpu| &cpu.lines) {
             let Line::Plic { index, context } = *line else { continue };
             let Some(plic) = self.plics.get(index) else { continue };

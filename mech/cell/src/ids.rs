@@ -3,7 +3,7 @@
 use crate::board::CELLS;
 
 /// The number of a cell, the same for the whole machine: 0 to [`CELLS`] - 1.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct CellId(u8);
 
 impl CellId {

@@ -4,7 +4,7 @@
 //! modules are slices of them.
 
 use alloc::{string::String, vec::Vec};
-use control::{ArchiveFile, BOOT_CONFIG_NAME, BootConfig, TRAILER};
+use control::{ArchiveFile, BOOT_CONFIG_NAME, BootConfig, OnFailure, TRAILER, VmSpec};
 
 /// A file of the bundle.
 #[derive(Clone, Debug)]
@@ -57,11 +57,13 @@ impl Bundle {
     }
 }
 
-/// The files of `archive` that a cell needs, as they stand there: one after the other they are an archive.
+/// The files of `archive` that a cell needs, as they stand there: one after the other they are an archive. The second cell, which
+/// leads when the first is lost, also has what VMs of that one start again from.
 #[must_use]
 pub fn files_of(archive: &'static [u8], config: &BootConfig, cell: usize) -> Vec<&'static [u8]> {
     let needed = |name: &[u8]| {
-        let mut own = config.vms.iter().filter(|vm| usize::from(vm.cell) == cell);
+        let starts_again = |vm: &VmSpec| cell == 1 && vm.cell == 0 && vm.on_failure == OnFailure::Restart;
+        let mut own = config.vms.iter().filter(|vm| usize::from(vm.cell) == cell || starts_again(vm));
         let always = [BOOT_CONFIG_NAME.as_bytes(), TRAILER];
         always.contains(&name) || own.any(|vm| vm.boot.modules().any(|module| module.as_str().as_bytes() == name))
     };

@@ -48,12 +48,13 @@ pub(crate) extern "C" fn boot(hart_id: u64, handed: u64, load_offset: u64, is_st
     let whole =
         MachineDescription::parse(share::bytes(arrival.tree)).unwrap_or_else(|why| panic!("device tree: {why}"));
     machine::logging::set_timebase(whole.timebase_hz);
-    let Share { description, bundle, taken, epoch_ns, others } = share::take(&whole, &arrival, HartId(hart_id));
+    let Share { description, with_devices, bundle, taken, epoch_ns, others } =
+        share::take(&whole, &arrival, HartId(hart_id));
     report(&description);
     features::adopt(&description);
     memory::init(&description, &taken);
     let roots: Vec<Mfn> = description.nodes.ids().map(paging::build_node).collect();
-    take_over(description, bundle, epoch_ns);
+    take_over(description, with_devices, bundle, epoch_ns);
     let own = start_harts(hart_id, &roots);
     share::start(&others);
     drop((whole, others));
@@ -61,17 +62,23 @@ pub(crate) extern "C" fn boot(hart_id: u64, handed: u64, load_offset: u64, is_st
 }
 
 /// The machine's devices, from the bottom up, and what the bundle brings.
-fn take_over(description: MachineDescription, bundle: Bundle, epoch_ns: Option<u64>) {
+fn take_over(
+    description: MachineDescription,
+    with_devices: Option<MachineDescription>,
+    bundle: Bundle,
+    epoch_ns: Option<u64>,
+) {
     modules::adopt(bundle.modules.into_iter().map(|module| (module.name, module.bytes)));
-    machine::init(description, bundle.config, epoch_ns);
+    machine::init(description, with_devices, bundle.config, epoch_ns);
     let restarts = machine::options().restarts;
     if restarts > 0 && machine::cell::is_first() {
         log::warn!("this machine was started again after a panic (restart {restarts})");
     }
     shortage::init();
     cells::init();
-    io::disks::init();
-    io::network::init();
+    if machine::cell::is_first() {
+        io::init();
+    }
 }
 
 fn report(description: &MachineDescription) {

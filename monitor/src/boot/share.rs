@@ -42,6 +42,8 @@ pub struct Arrival {
 pub struct Share {
     /// The machine, cut to the cell's nodes.
     pub description: MachineDescription,
+    /// The same with the machine's devices, where another cell has these.
+    pub with_devices: Option<MachineDescription>,
     /// Its bundle.
     pub bundle: Bundle,
     /// What is in use of its memory, beside reservations.
@@ -80,9 +82,12 @@ pub fn take(whole: &MachineDescription, arrival: &Arrival, hart: HartId) -> Shar
     if let Some(boards) = arrival.boards {
         boards::install(boards);
     }
-    let devices = if arrival.cell == 0 { Devices::Ours } else { Devices::Theirs };
     let own = parts.get(arrival.cell).map_or(&[][..], Vec::as_slice);
-    let description = whole.cut_to(own, devices).unwrap_or_else(|why| panic!("cell {}: {why}", arrival.cell));
+    let cut = |devices| whole.cut_to(own, devices).unwrap_or_else(|why| panic!("cell {}: {why}", arrival.cell));
+    let (description, with_devices) = match arrival.cell {
+        0 => (cut(Devices::Ours), None),
+        _ => (cut(Devices::Theirs), Some(cut(Devices::Ours))),
+    };
     let mut taken: Vec<_> = arrival.kept.iter().copied().chain([own_image()]).chain(archive).collect();
     let epoch_ns = arrival.epoch_ns.or_else(|| clock::epoch_of(&description));
     let mut others = Vec::new();
@@ -109,7 +114,7 @@ pub fn take(whole: &MachineDescription, arrival: &Arrival, hart: HartId) -> Shar
         others = prepare_others(whole, &parts, &given);
     }
     cell::close();
-    Share { description, bundle, taken, epoch_ns, others }
+    Share { description, with_devices, bundle, taken, epoch_ns, others }
 }
 
 /// The nodes of each cell. Cells that do not fit the machine are none.

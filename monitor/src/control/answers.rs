@@ -128,9 +128,9 @@ fn summary(record: &Record, now: u64) -> VmSummary {
     }
 }
 
-/// Nodes are told by the machine's numbers, but in the first cell, whose numbers are those of [`machine`]'s answer.
+/// Nodes are told by the machine's numbers, but in the leader, whose numbers are those of [`machine`]'s answer.
 fn told(mut resident: Vec<VmMemory>) -> Vec<VmMemory> {
-    if !cell::is_first() {
+    if !cells::is_leader() {
         for part in &mut resident {
             part.node = cell::nodes().get(part.node.index()).copied().unwrap_or(part.node);
         }

@@ -14,13 +14,16 @@ pub use port::{ControlStream, Port};
 use crate::{
     hart::{self, Hart, PreemptionPoint},
     io,
+    machine::cell,
     services::{
+        cells,
         mail::{self, Message},
         modules,
         registry::{self, Registry},
     },
     vm::console,
 };
+use ::cell::CellId;
 use addr::CpuIndex;
 use alloc::vec::Vec;
 use control::{
@@ -107,6 +110,8 @@ pub struct Server {
     to_panic: Option<ToPanic>,
     /// The part of a step that comes next.
     part: usize,
+    /// The cell that has the control port. Where that is another one, it is this server's client.
+    leader: CellId,
 }
 
 /// A part of a step; `true` if there is more to do at once.
@@ -115,12 +120,15 @@ type Part = fn(&mut Server, &mut dyn Port, &mut PreemptionPoint<'_>) -> bool;
 impl Server {
     /// A server that has no client yet, of the cell that executes this.
     pub fn new() -> Self {
-        Self { relay: Relay::new(), ..Self::default() }
+        Self { relay: Relay::new(), leader: cells::leader(), ..Self::default() }
     }
 
     /// One bounded step: take requests, move streams on, give bytes to the port. A call ends it between two of these; the next step goes
     /// on there. `true` if there is more to do at once.
     pub fn step(&mut self, port: &mut dyn Port, point: &mut PreemptionPoint<'_>) -> bool {
+        if self.leader != cells::leader() {
+            self.follow(cells::leader());
+        }
         const PARTS: [Part; 3] = [
             |server, port, _| server.hear(port),
             |server, _, point| server.go_on(point),
@@ -170,6 +178,25 @@ impl Server {
             self.finish_shutdown(port);
         }
         false
+    }
+
+    /// Another cell leads, because the one before is lost: whoever spoke through that is gone, and with them what they waited for.
+    fn follow(&mut self, leader: CellId) {
+        let lost = cell::name_of(self.leader.index());
+        let ending = self.shutdown.take();
+        let session = self.session.wrapping_add(1);
+        *self = Self { relay: Relay::new(), session, leader, ..Self::default() };
+        if !cells::is_leader() {
+            return;
+        }
+        if let Ok(lost) = Name::new(lost) {
+            self.exchange.interrupt(&ServerMessage { id: 0, body: Body::Successor { lost } });
+        }
+        // The machine was going down: it does, though nobody waits for the answer.
+        if let Some(relay) = self.relay.as_mut().filter(|_| ending.is_some()) {
+            relay.shut_down();
+        }
+        self.shutdown = ending;
     }
 
     /// Answers one request: the next of those that came before, or the first of what has arrived since. `true` if there may be more.
@@ -392,7 +419,7 @@ impl Server {
         if let Some(id) = self.shutdown.take() {
             self.reply(id, Reply::Done);
             self.transmit(port);
-            if crate::machine::cell::is_first() {
+            if cells::is_leader() {
                 crate::machine::power_off();
             }
         }

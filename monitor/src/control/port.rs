@@ -1,10 +1,6 @@
-//! The stream to the client: the machine's control port, or in another cell than the first the wire to that one.
+//! The stream to the client: the machine's control port, or in another cell than the leader the wire to that one.
 
-use crate::{
-    machine::{cell, devices},
-    services::cells,
-};
-use ::cell::CellId;
+use crate::{machine::devices, services::cells};
 
 /// The byte stream below.
 pub trait Port {
@@ -18,20 +14,17 @@ pub trait Port {
 #[derive(Debug)]
 pub struct ControlStream;
 
-/// The cell with the control port.
-const FIRST: CellId = CellId::FIRST;
-
 impl Port for ControlStream {
     fn read(&mut self, buf: &mut [u8]) -> usize {
-        if !cell::is_first() {
-            return cells::read(FIRST, buf);
+        if !cells::is_leader() {
+            return cells::read(cells::leader(), buf);
         }
         devices::all().control.as_ref().and_then(|port| port.lock().read(buf).ok()).unwrap_or(0)
     }
 
     fn write(&mut self, bytes: &[u8]) -> usize {
-        if !cell::is_first() {
-            return cells::write(FIRST, bytes);
+        if !cells::is_leader() {
+            return cells::write(cells::leader(), bytes);
         }
         match &devices::all().control {
             // Without a port, or with a broken one, nobody listens: what is said is gone.

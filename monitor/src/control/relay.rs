@@ -1,4 +1,4 @@
-//! What clients ask of other cells: the first cell has the control port, and passes on what is about VMs elsewhere.
+//! What clients ask of other cells: the leader has the control port, and passes on what is about VMs elsewhere.
 //!
 //! Each other cell has a [`super::Server`] of its own at the other end of a wire. Ids are the client's in both directions, so an
 //! answer and the data of a stream go to the client as they come. What is about all cells is asked of each and put together.
@@ -76,20 +76,22 @@ pub struct Relay {
 }
 
 impl Relay {
-    /// Of the first cell of several; `None` for all others.
+    /// Of the cell that leads several; `None` for all others. What was lost before it led is made good.
     pub fn new() -> Option<Self> {
-        if !cell::is_first() || cell::is_alone() {
+        if !cells::is_leader() || cell::is_alone() {
             return None;
         }
         let View { members, .. } = cells::view()?;
-        let others = members.minus(CellSet::EMPTY.with(CellId::FIRST));
+        let others = members.minus(CellSet::EMPTY.with(cells::leader()));
+        let directory = Directory::of_config();
+        let lost = CellId::all().filter(|cell| cells::loss_of(*cell).is_some());
         Some(Self {
             links: others.iter().map(Link::new).collect(),
-            directory: Directory::of_config(),
+            to_restart: lost.flat_map(|cell| directory.to_restart(cell)).collect(),
+            directory,
             pending: Vec::new(),
             streams: Vec::new(),
             gathers: Vec::new(),
-            to_restart: Vec::new(),
         })
     }
 
@@ -164,11 +166,13 @@ impl Relay {
         let known = self.directory.cell_of(name);
         match request {
             Request::CreateVm(spec)
-                if known.is_some() || self.is_coming(name) || spec.cell != 0 && registry::lock().find(name).is_ok() =>
+                if known.is_some()
+                    || self.is_coming(name)
+                    || !is_own(spec.cell) && registry::lock().find(name).is_ok() =>
             {
                 Err(ControlError::VmExists { name: name.clone() })
             }
-            Request::CreateVm(spec) if spec.cell != 0 => Ok(CellId::new(spec.cell.into())),
+            Request::CreateVm(spec) if !is_own(spec.cell) => Ok(CellId::new(spec.cell.into())),
             _ => Ok(known),
         }
     }
@@ -344,6 +348,10 @@ impl Relay {
             let _ = exchange.send(&ServerMessage { id, body });
         }
     }
+}
+
+fn is_own(cell: u8) -> bool {
+    usize::from(cell) == cell::index()
 }
 
 fn too_many(what: &str) -> ControlError {

@@ -9,3 +9,9 @@ mod owner;
 pub mod sent;
 
 pub use owner::DeviceOwner;
+
+/// Takes disks and networks into use, once, after the machine's devices: at boot, or when the cell that had them is lost.
+pub fn init() {
+    disks::init();
+    network::init();
+}

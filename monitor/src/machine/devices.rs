@@ -66,14 +66,16 @@ pub struct Devices {
 }
 
 static DEVICES: Once<Devices> = Once::new();
+/// What a cell has that does not drive the machine's devices.
+static NONE: Devices = Devices { disks: Vec::new(), nic: None, control: None, counters: None };
 
-/// All devices.
+/// All devices that this cell drives.
 #[must_use]
 pub fn all() -> &'static Devices {
-    DEVICES.get().expect("boot discovers the devices first")
+    DEVICES.get().unwrap_or(&NONE)
 }
 
-/// Finds the devices and routes their interrupts.
+/// Finds the devices and routes their interrupts. Whatever they were doing ends: each is reset first.
 pub fn discover(description: &MachineDescription, controllers: &mut Controllers) {
     let Discovered { virtio: found, counters, troubles } = machine_io::discover::<DirectPlatform>(description);
     for trouble in troubles {
@@ -101,7 +103,7 @@ pub fn discover(description: &MachineDescription, controllers: &mut Controllers)
         }
         if let Some(Err(why)) = interrupt.map(|source| controllers.attach(source, IO_HART)) {
             log::warn!("device at {place}: interrupt: {why}; it is asked {POLL_HZ} times a second");
-            super::agenda::poll_every(super::capabilities().timebase_hz / POLL_HZ);
+            poll();
         }
     }
     let names: Vec<_> = devices.disks.iter().map(|disk| alloc::string::String::from(disk.lock().name())).collect();
@@ -111,6 +113,11 @@ pub fn discover(description: &MachineDescription, controllers: &mut Controllers)
     let (has_nic, has_port) = (devices.nic.is_some(), devices.control.is_some());
     log::info!("disks {names:?}, network {has_nic}, control port {has_port}, {entropy_bytes} random bytes");
     DEVICES.call_once(|| devices);
+}
+
+/// From now on the devices are asked, because their interrupts may not come.
+pub fn poll() {
+    super::agenda::poll_every(super::capabilities().timebase_hz / POLL_HZ);
 }
 
 impl Devices {

@@ -11,6 +11,12 @@ use spin::Once;
 pub type Controllers = MachineInterrupts<MmioRegion, HartFile>;
 
 static CONTROLLERS: Once<Controllers> = Once::new();
+/// The same controllers with the devices' wires, once this cell has taken these over. Doorbells do not need them.
+static WIRED: Once<Controllers> = Once::new();
+
+fn wired() -> Option<&'static Controllers> {
+    WIRED.get().or_else(|| CONTROLLERS.get())
+}
 
 /// Takes the controllers over.
 ///
@@ -22,9 +28,16 @@ pub fn discover(description: &MachineDescription) -> Controllers {
     controllers.unwrap_or_else(|why| panic!("interrupt controllers: {why}"))
 }
 
-/// Publishes them; from now on nothing more is attached.
+/// Publishes them. What is attached later is attached to others, see [`take_over`].
 pub fn install(controllers: Controllers) {
     CONTROLLERS.call_once(|| controllers);
+}
+
+/// Publishes controllers to which the devices of a lost cell are attached. The calling hart, `cpu`, takes their interrupts.
+pub fn take_over(controllers: Controllers, cpu: CpuIndex) {
+    let controllers = WIRED.call_once(|| controllers);
+    super::description().harts.iter().for_each(|hart| controllers.open_wires(hart.cpu));
+    controllers.open_messages(cpu);
 }
 
 /// A device's registers through the direct map.
@@ -39,7 +52,7 @@ pub fn map_registers(range: AddressRange) -> Option<MmioRegion> {
 
 /// Opens the calling hart, `cpu`, for its interrupts.
 pub fn init_hart(cpu: CpuIndex) {
-    if let Some(controllers) = CONTROLLERS.get() {
+    if let Some(controllers) = wired() {
         controllers.open_current(cpu);
     }
 }
@@ -64,7 +77,7 @@ pub fn send_to_guest_file(cpu: CpuIndex, file: u8, identity: NonZero<u16>) {
 /// that never falls silent must not hold the hart.
 pub fn handle_external(cpu: CpuIndex, serve: impl Fn(InterruptSource)) {
     const AT_MOST: usize = 16;
-    let Some(controllers) = CONTROLLERS.get() else { return };
+    let Some(controllers) = wired() else { return };
     for _ in 0..AT_MOST {
         match controllers.claim(cpu) {
             None => return,

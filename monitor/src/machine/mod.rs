@@ -19,7 +19,7 @@ pub mod memory;
 pub mod node_box;
 pub mod relief;
 
-use addr::NodeId;
+use addr::{CpuIndex, NodeId};
 use control::{BootConfig, MonitorOptions, Name};
 use machine_tree::MachineDescription;
 use rv::world::HartFeatures;
@@ -67,6 +67,8 @@ pub const HOME_NODE: NodeId = NodeId(0);
 static CAPABILITIES: Once<Capabilities> = Once::new();
 static DESCRIPTION: Once<MachineDescription> = Once::new();
 static CONFIG: Once<BootConfig> = Once::new();
+/// In a cell without the machine's devices: its description with them, for when the cell that has them is lost.
+static WITH_DEVICES: Once<MachineDescription> = Once::new();
 
 /// Boot has found out what the harts can do.
 pub fn set_capabilities(capabilities: Capabilities) {
@@ -86,21 +88,37 @@ pub fn description() -> &'static MachineDescription {
     DESCRIPTION.get().expect("boot sets the description first")
 }
 
-/// Takes the machine over: controllers and devices. `epoch_ns` is [`clock::epoch_of`] the machine.
-pub fn init(description: MachineDescription, config: Option<BootConfig>, epoch_ns: Option<u64>) {
+/// Takes the machine over: controllers and, in the first cell, devices; the others keep the description `with_devices`.
+/// `epoch_ns` is [`clock::epoch_of`] the machine.
+pub fn init(
+    description: MachineDescription,
+    with_devices: Option<MachineDescription>,
+    config: Option<BootConfig>,
+    epoch_ns: Option<u64>,
+) {
     let mut controllers = irq::discover(&description);
     // The firmware gives all cells one seed.
     entropy::init(&description.chosen.rng_seed, cell::index() as u64);
     clock::init(epoch_ns);
-    devices::discover(&description, &mut controllers);
+    match with_devices {
+        None => devices::discover(&description, &mut controllers),
+        Some(with_devices) => {
+            WITH_DEVICES.call_once(|| with_devices);
+        }
+    }
     irq::install(controllers);
     DESCRIPTION.call_once(|| description);
-    let mut config = config.unwrap_or_else(|| BootConfig::new(default_name()));
-    if !cell::is_first() {
-        // Networks are the first cell's, which has the interface.
-        config.subnets.clear();
-    }
-    CONFIG.call_once(|| config);
+    CONFIG.call_once(|| config.unwrap_or_else(|| BootConfig::new(default_name())));
+}
+
+/// Takes over the machine's devices and their wires, which were those of a cell that is lost. For the control hart, `cpu`, once.
+pub fn take_over_devices(cpu: CpuIndex) {
+    let Some(description) = WITH_DEVICES.get() else { return };
+    let mut controllers = irq::discover(description);
+    devices::discover(description, &mut controllers);
+    irq::take_over(controllers, cpu);
+    // On QEMU's board the controllers' messages do not reach harts of other nodes than the first.
+    devices::poll();
 }
 
 fn default_name() -> Name {

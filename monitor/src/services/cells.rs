@@ -3,6 +3,7 @@
 //!
 //! A machine of one cell never comes here: its next look is never due.
 
+mod takeover;
 mod wires;
 
 use super::crash;
@@ -18,7 +19,7 @@ use crate::{
 use ::cell::{CellId, LiveSet, Patience, Times, Unreadable, Verdict, View, board};
 use alloc::vec::Vec;
 use control::{CellLoss, EventKind};
-use core::sync::atomic::{AtomicU64, Ordering};
+use core::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use rv::csr;
 use spin::Mutex;
 use wires::Wires;
@@ -39,6 +40,10 @@ const BEGIN_S: u64 = 120;
 const CALL_S: u64 = 1;
 
 static NEXT_LOOK: AtomicU64 = AtomicU64::new(u64::MAX);
+/// The position of the leader.
+static LEADER: AtomicUsize = AtomicUsize::new(CellId::FIRST.index());
+/// This cell has become the leader, and has not taken the machine's devices over yet.
+static MUST_TAKE_OVER: AtomicBool = AtomicBool::new(false);
 static STATE: Mutex<Option<State>> = Mutex::new(None);
 
 /// What the control hart knows of the others.
@@ -83,8 +88,27 @@ pub fn rung(by_own: bool) {
     }
 }
 
-/// One look, if it is due.
+/// The cell that drives the machine's devices and speaks to clients: the one with the lowest number of those that go on.
+#[must_use]
+pub fn leader() -> CellId {
+    CellId::new(LEADER.load(Ordering::Relaxed)).unwrap_or(CellId::FIRST)
+}
+
+/// Whether this cell is the leader; that of a machine of one cell is.
+#[must_use]
+pub fn is_leader() -> bool {
+    LEADER.load(Ordering::Relaxed) == cell::index()
+}
+
+/// One look, if it is due. Who has become the leader by it takes over what a leader has.
 pub fn step() {
+    look();
+    if MUST_TAKE_OVER.swap(false, Ordering::Relaxed) {
+        takeover::take_over();
+    }
+}
+
+fn look() {
     let now = csr::time::read();
     if now < next_look() {
         return;
@@ -104,6 +128,7 @@ pub fn step() {
         }
         Verdict::Changed(view) => {
             state.tell(before, view, now);
+            lead(view);
             // Whoever waits for something of the lost cell hears of it.
             let _ = agenda::call();
             LOOKS_HZ
@@ -137,7 +162,7 @@ pub fn has_begun(cell: CellId) -> bool {
     board::is_ready(&mut Boards, cell) == Ok(true)
 }
 
-/// Takes bytes that another cell has sent: the first cell's from others, theirs from the first.
+/// Takes bytes that another cell has sent: the leader's from others, theirs from the leader.
 pub fn read(from: CellId, buf: &mut [u8]) -> usize {
     let Some(state) = &mut *STATE.lock() else { return 0 };
     state.wires.read(from, buf)
@@ -167,6 +192,14 @@ fn begun(state: &mut Option<State>) -> Option<&mut State> {
         });
     }
     state.as_mut()
+}
+
+/// Who leads the cells of a view.
+fn lead(view: View) {
+    let Some(leader) = view.members.iter().next() else { return };
+    if LEADER.swap(leader.index(), Ordering::Relaxed) != leader.index() && is_leader() {
+        MUST_TAKE_OVER.store(true, Ordering::Relaxed);
+    }
 }
 
 fn leave(why: &str) -> ! {

@@ -7,7 +7,7 @@ mod record;
 
 pub use record::{Record, Totals};
 
-use super::{balance, build, promises};
+use super::{balance, build, cells, promises};
 use crate::{hart::PreemptionPoint, machine::cell};
 use addr::{VcpuIndex, VmId};
 use alloc::vec::Vec;
@@ -74,6 +74,7 @@ impl Registry {
             let what = "a VM of another cell: it has to be in the machine file".into();
             return Err(ControlError::Unsupported { what });
         }
+        spec.validate_devices(cells::leader().index() as u8)?;
         build::check(&spec)?;
         promises::check(self, &spec)?;
         let id = self.take_id();

@@ -137,6 +137,7 @@ fn text(kind: &EventKind) -> String {
         EventKind::CellLost { cell, epoch, cause, .. } => {
             format!("cell {cell} is lost, {}: the others go on in epoch {epoch}", loss_text(*cause))
         }
+        EventKind::TookOver { .. } => "this cell drives the machine's devices and answers clients now".into(),
     }
 }
 
@@ -206,6 +207,7 @@ fn describe(kind: &EventKind) -> (&'static str, Tone, Value) {
                 json!({"cell": cell.as_str(), "epoch": epoch, "cause": cause, "noticed_ticks": noticed_ticks});
             ("cell-lost", Tone::Bad, details)
         }
+        EventKind::TookOver { took_ticks } => ("took-over", Tone::Notice, json!({"took_ticks": took_ticks})),
     }
 }
 

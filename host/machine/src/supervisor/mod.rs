@@ -25,7 +25,7 @@ use std::thread;
 use std::time::Duration;
 
 use control::{
-    Body, ClientMessage, ControlError, Decoder, FrameError, PROTOCOL_VERSION, Reply, Request, ServerHello,
+    Body, ClientMessage, ControlError, Decoder, FrameError, Name, PROTOCOL_VERSION, Reply, Request, ServerHello,
     ServerMessage, StreamEnd,
 };
 use thiserror::Error;
@@ -186,6 +186,7 @@ impl Hub {
             decoder.push(chunk.get(..count).unwrap_or_default());
             while let Some(next) = decoder.next_message::<ServerMessage>() {
                 match next {
+                    Ok(ServerMessage { body: Body::Successor { lost }, .. }) => self.begin_again(lost),
                     Ok(message) if message.id == HELLO_ID => {
                         if let Some(greeted) = greeted.take() {
                             let _ = greeted.send(message.body);
@@ -196,6 +197,16 @@ impl Hub {
                     Err(FrameError::Undecodable { len }) => self.count_garbage(len),
                 }
             }
+        }
+    }
+
+    /// Another cell of the machine answers from here on: whoever waits for the lost one hears of it, and may ask again.
+    fn begin_again(&self, lost: Name) {
+        // Before anything that clients ask of the new one.
+        self.send(&ClientMessage { id: HELLO_ID, request: Request::Hello { version: PROTOCOL_VERSION } });
+        let ended = lock(&self.router).as_mut().map(|router| router.lose_all(lost)).unwrap_or_default();
+        for (client, message) in ended {
+            self.send_to(client, message);
         }
     }
 

@@ -7,7 +7,7 @@
 use std::collections::{BTreeMap, HashMap};
 
 use control::{
-    Body, ClientMessage, ControlError, PROTOCOL_VERSION, Reply, Request, ServerHello, ServerMessage, StreamData,
+    Body, ClientMessage, ControlError, Name, PROTOCOL_VERSION, Reply, Request, ServerHello, ServerMessage, StreamData,
     StreamEnd,
 };
 
@@ -114,7 +114,9 @@ impl Router {
             (Use::Stream, Body::Stream(StreamData::End(_))) => true,
             (Use::Stream, Body::Stream(_)) => false,
             // Not what the protocol says; to pass it on would confuse the client too.
-            (Use::Stream, _) | (Use::Call { .. } | Use::Opening, Body::Stream(_)) => return Consequence::default(),
+            (Use::Stream, _) | (Use::Call { .. } | Use::Opening, Body::Stream(_)) | (_, Body::Successor { .. }) => {
+                return Consequence::default();
+            }
             (Use::Opening, Body::Error(_)) => true,
             (Use::Opening, Body::Reply(_)) if origin.is_none() => {
                 self.routes.remove(&server_id);
@@ -144,6 +146,22 @@ impl Router {
     /// A request could not be passed on: whoever asked gets this answer.
     pub fn refuse(&mut self, server_id: u32, error: ControlError) -> Consequence {
         self.answer(ServerMessage { id: server_id, body: Body::Error(error) })
+    }
+
+    /// The cell that answered is lost, and its successor knows of nothing that was asked: every open stream and request ends so. A request
+    /// may have been carried out.
+    pub fn lose_all(&mut self, lost: Name) -> Vec<(ClientId, ServerMessage)> {
+        let (end, error) = (StreamEnd::CellLost { cell: lost.clone() }, ControlError::CellLost { cell: lost });
+        let mut clients: Vec<_> = self.clients.keys().copied().collect();
+        clients.sort();
+        let told = clients
+            .into_iter()
+            .flat_map(|client| self.farewell(client, &end, &error).into_iter().map(move |message| (client, message)));
+        let told = told.collect();
+        // Numbers go on, so a late answer belongs to nobody.
+        self.routes.clear();
+        self.clients.values_mut().for_each(HashMap::clear);
+        told
     }
 
     /// The last messages for a client whose connection ends: every open stream and request ends so.

@@ -9,7 +9,7 @@ use addr::VmId;
 use alloc::{boxed::Box, vec::Vec};
 use control::{Event, EventKind, Name, OnFailure, StopReason, VmSpec, VmState, VmSummary};
 
-/// What the first cell knows of a VM of another one: it is enough to say what was lost.
+/// What the leader knows of a VM of another cell: it is enough to say what was lost.
 #[derive(Debug)]
 pub struct Vm {
     spec: Box<VmSpec>,
@@ -36,9 +36,15 @@ pub struct Directory {
 }
 
 impl Directory {
-    /// Those that the machine begins with.
+    /// Those that the machine begins with. Of lost cells those run that began with the machine, as far as this cell knows; cells that live
+    /// tell what has become of theirs.
     pub fn of_config() -> Self {
-        Self { vms: config().vms.iter().filter(|spec| spec.cell != 0).map(Vm::of).collect() }
+        let others = config().vms.iter().filter(|spec| usize::from(spec.cell) != cell::index());
+        let vm = |spec: &VmSpec| {
+            let vm = Vm::of(spec);
+            Vm { is_running: spec.autostart && vm.cell().is_some_and(|cell| cells::loss_of(cell).is_some()), ..vm }
+        };
+        Self { vms: others.map(vm).collect() }
     }
 
     /// The cell of a VM, if that is another one.
@@ -71,7 +77,11 @@ impl Directory {
     /// The VMs of a cell that is lost which are to start again, as they are to be.
     pub fn to_restart(&self, cell: CellId) -> Vec<VmSpec> {
         let wants = |vm: &&Vm| vm.cell() == Some(cell) && vm.is_running && vm.spec.on_failure == OnFailure::Restart;
-        self.vms.iter().filter(wants).map(|vm| VmSpec { cell: 0, ..VmSpec::clone(&vm.spec) }).collect()
+        self.vms
+            .iter()
+            .filter(wants)
+            .map(|vm| VmSpec { cell: cell::index() as u8, ..VmSpec::clone(&vm.spec) })
+            .collect()
     }
 
     /// The VMs of lost cells that are not `listed`.

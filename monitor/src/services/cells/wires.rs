@@ -1,4 +1,5 @@
-//! Byte streams between the first cell, which has the control port, and each other cell. They carry the control protocol.
+//! Byte streams between any two cells. Those between the leader, which has the control port, and each other cell carry the control
+//! protocol; the others are for later leaders.
 
 use crate::machine::boards::Boards;
 use ::cell::{Calls, CellId, PIECE_BYTES, Pipe, Service, Times, View};
@@ -27,17 +28,11 @@ pub struct Wires {
 }
 
 impl Wires {
-    /// Wires of `me` among these cells: the first one has one to each, the others have one to the first.
+    /// Wires of `me` to all others among these cells.
     pub fn new(me: CellId, view: View) -> Self {
-        let is_needed = |other: &CellId| *other != me && (me == CellId::FIRST || *other == CellId::FIRST);
-        let new = |other| Wire {
-            other,
-            pipe: Pipe::new(other),
-            incoming: VecDeque::with_capacity(ROOM),
-            outgoing: VecDeque::with_capacity(ROOM),
-        };
+        let new = |other| Wire { other, pipe: Pipe::new(other), incoming: VecDeque::new(), outgoing: VecDeque::new() };
         Self {
-            wires: view.members.iter().filter(is_needed).map(new).collect(),
+            wires: view.members.iter().filter(|other| *other != me).map(new).collect(),
             calls: Calls::new(me),
             service: Service::new(me),
         }
