@@ -266,6 +266,10 @@ impl World {
         self.machine.let_others_act();
         self.enter(hart, vm);
         self.machine.let_others_act();
+        if self.inside(hart) != Some(vm) {
+            // Somebody waited until every hart had left. This one would have loaded first; it enters anew, and finds what holds now.
+            self.enter(hart, vm);
+        }
         let loaded = self.load_through(hart, vm, at);
         self.leave(hart);
         loaded
