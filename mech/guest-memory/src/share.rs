@@ -189,7 +189,11 @@ impl<M: Machine> GuestRam<M> {
                 self.placing.note_collapse(mapping.state.mfn().and_then(|page| self.frames().map().node_of(page)));
                 true
             }
-            _ if !self.tlb.all_passed(inner.last_replaced) => return Break::Waits(inner.last_replaced),
+            _ if !self.tlb.all_passed(inner.last_replaced) => {
+                // Whoever replaced pages calls when all of them are, and its next step may be this hart's own.
+                self.tlb.behind(inner.last_replaced).iter().for_each(|cpu| self.machine.kick(cpu));
+                return Break::Waits(inner.last_replaced);
+            }
             _ => false,
         };
         if is_replaced {

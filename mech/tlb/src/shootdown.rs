@@ -116,7 +116,13 @@ impl ShootdownTracker {
     /// All others fence by themselves when they next enter.
     #[must_use]
     pub fn targets(&self, token: &ShootdownToken) -> CpuSet {
-        let behind = |cpu: &u16| !self.has_passed(usize::from(*cpu), token.generation);
+        self.behind(token.generation)
+    }
+
+    /// The same for a generation that was noted earlier.
+    #[must_use]
+    pub fn behind(&self, generation: TlbGeneration) -> CpuSet {
+        let behind = |cpu: &u16| !self.has_passed(usize::from(*cpu), generation);
         (0..self.harts.len() as u16).filter(behind).fold(CpuSet::EMPTY, |set, cpu| set.with(CpuIndex(cpu)))
     }
 

@@ -270,7 +270,8 @@ impl World {
             // Somebody waited until every hart had left. This one would have loaded first; it enters anew, and finds what holds now.
             self.enter(hart, vm);
         }
-        let loaded = self.load_through(hart, vm, at);
+        // Meanwhile the guest may have given the page away, and what is there is anybody's guess.
+        let loaded = if self.is_untouched(vm, at.gfn()) { None } else { self.load_through(hart, vm, at) };
         self.leave(hart);
         loaded
     }
