@@ -24,6 +24,8 @@ mod sync {
 
 #[path = "../src/bell.rs"]
 mod bell;
+#[path = "../src/debt.rs"]
+mod debt;
 #[path = "../src/file.rs"]
 #[allow(dead_code, reason = "the monitor uses all of it")]
 mod file;
@@ -36,6 +38,7 @@ mod requests;
 mod waiters;
 
 use bell::Doorbell;
+use debt::Debt;
 use file::FilePlace;
 use life::Life;
 use loom::sync::atomic::AtomicUsize;
@@ -286,5 +289,39 @@ fn no_message_is_lost_or_doubled_when_a_file_moves() {
             known |= *place.lock().software();
         }
         assert_eq!((*place.lock().software(), known, hardware.0.load(Ordering::Relaxed)), (3, 3, 0));
+    });
+}
+
+#[test]
+fn no_tick_of_a_debt_is_lost_or_paid_twice() {
+    loom::model(|| {
+        let debt = Arc::new(Debt::new());
+        let adder = {
+            let debt = debt.clone();
+            thread::spawn(move || debt.add(5, 100))
+        };
+        let taker = {
+            let debt = debt.clone();
+            thread::spawn(move || debt.take(3))
+        };
+        debt.add(7, 100);
+        let here = debt.take(4);
+        adder.join().unwrap();
+        let there = taker.join().unwrap();
+        assert!(here <= 4 && there <= 3);
+        assert_eq!(here + there + debt.take(u64::MAX), 12);
+        assert_eq!(debt.take(u64::MAX), 0);
+    });
+}
+
+#[test]
+fn a_debt_stops_growing() {
+    loom::model(|| {
+        let debt = Debt::new();
+        (0..10).for_each(|_| debt.add(40, 100));
+        assert_eq!(debt.take(u64::MAX), 120);
+        // However long one step was.
+        debt.add(u64::MAX, 100);
+        assert_eq!(debt.take(u64::MAX), 100);
     });
 }

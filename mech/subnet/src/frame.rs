@@ -7,6 +7,7 @@ use alloc::sync::Arc;
 use alloc::vec::Vec;
 use thiserror::Error;
 
+use crate::PortId;
 use crate::ethernet::{MAX_FRAME, MIN_FRAME};
 
 /// What a frame takes besides its bytes, as a round number.
@@ -123,8 +124,8 @@ impl FrameBuf {
         &mut self.bytes
     }
 
-    pub(crate) fn seal<H>(self, header: H) -> Frame<H> {
-        Frame(Arc::new(Sealed { header, buf: self }))
+    pub(crate) fn seal<H>(self, sender: PortId, header: H) -> Frame<H> {
+        Frame(Arc::new(Sealed { sender, header, buf: self }))
     }
 
     pub(crate) fn bytes(&self) -> &[u8] {
@@ -136,11 +137,18 @@ impl FrameBuf {
 pub struct Frame<H>(Arc<Sealed<H>>);
 
 struct Sealed<H> {
+    sender: PortId,
     header: H,
     buf: FrameBuf,
 }
 
 impl<H> Frame<H> {
+    /// The port that it came from. It may be gone by now.
+    #[must_use]
+    pub fn sender(&self) -> PortId {
+        self.0.sender
+    }
+
     /// What the sender has left undone.
     #[must_use]
     pub fn header(&self) -> &H {

@@ -150,7 +150,7 @@ impl<H> Subnet<H> {
             port.metrics.sent_frames += 1;
             port.metrics.sent_bytes += frame.bytes().len() as u64;
         }
-        let frame = frame.seal(header);
+        let frame = frame.seal(from, header);
         match target {
             Some(target) => self.offer(target, &frame, notify),
             None => self.flood(from, addresses.destination, &frame, notify),

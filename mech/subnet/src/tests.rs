@@ -65,6 +65,15 @@ impl Net {
 }
 
 #[test]
+fn a_frame_says_who_sent_it() {
+    let mut net = Net::new(&[PortKind::Nic(mac(1)), PortKind::Nic(mac(2)), PortKind::Nic(mac(3))]);
+    net.send(0, mac(2), mac(1)).unwrap();
+    net.send(2, BROADCAST, mac(3)).unwrap();
+    let senders = [(); 2].map(|()| net.subnet.take(net.ports[1]).unwrap().sender());
+    assert_eq!(senders, [net.ports[0], net.ports[2]]);
+}
+
+#[test]
 fn vms_reach_each_other_and_nobody_else_listens() {
     let mut net = Net::new(&[PortKind::Nic(mac(0)), PortKind::Nic(mac(1)), PortKind::Nic(mac(2)), PortKind::Uplink]);
     net.send(0, mac(1), mac(0)).unwrap();

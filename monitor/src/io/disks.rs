@@ -13,7 +13,7 @@ mod usage;
 use self::access::{Driver, Guest, MachinePages};
 pub use self::answers::{cache_bytes, check, devices, list, stats};
 use self::usage::Usage;
-use super::DeviceOwner;
+use super::{DeviceOwner, at_cost_of};
 use crate::machine::{self, HOME_NODE, devices, direct, memory::frames, relief::Locked};
 use addr::{BASE_PAGE, VmId};
 use alloc::{string::ToString, sync::Weak, vec::Vec};
@@ -433,7 +433,11 @@ fn pump(index: usize, of: Option<MountId>, budget: &mut u64) {
             of.map(|of| (of.vm.upgrade(), (of.slot, of.usage.clone())))
         };
         match place {
-            Some((Some(vm), (slot, usage))) => resume(index, ready, (&*vm, slot, &usage), budget),
+            Some((Some(vm), (slot, usage))) => {
+                // Its own vCPU pays with its turn.
+                let payer = of.is_none().then_some(&*vm);
+                at_cost_of(payer, || resume(index, ready, (&*vm, slot, &usage), budget));
+            }
             Some((None, _)) => {}
             None => stores::go_on(index, ready, budget),
         }

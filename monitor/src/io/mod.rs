@@ -8,7 +8,7 @@ pub mod network;
 mod owner;
 pub mod sent;
 
-pub use owner::DeviceOwner;
+pub use owner::{DeviceOwner, at_cost_of};
 
 /// Takes disks and networks into use, once, after the machine's devices: at boot, or when the cell that had them is lost.
 pub fn init() {

@@ -9,7 +9,7 @@
 //! A VM's network device before its subnet. The subnet's lock is held for one frame at a time, and neither a copy nor
 //! another lock is under it.
 
-use super::{DeviceOwner, gateway::Gateway};
+use super::{DeviceOwner, at_cost_of, gateway::Gateway};
 use crate::machine::{self, agenda, devices, heap_reserve};
 use alloc::{
     sync::{Arc, Weak},
@@ -52,6 +52,15 @@ struct Plug {
     end: End,
 }
 
+/// Whose time the delivery of frames is.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Payer {
+    /// Of the vCPU whose turn it is.
+    Caller,
+    /// It is the control hart's duty: of who has sent them, or gets them if they come from outside.
+    Sender,
+}
+
 #[derive(Clone)]
 enum End {
     Gateway,
@@ -91,7 +100,7 @@ pub fn step() -> bool {
         if let (Some(gateway), Some(nic)) = (&network.gateway, &devices::all().nic) {
             is_busy |= gateway.step(network, nic);
         }
-        network.deliver();
+        network.deliver_for(Payer::Sender);
         is_busy |= !network.ready.is_empty();
     }
     is_busy
@@ -160,18 +169,35 @@ impl Network {
 
     /// Moves frames to those who have some waiting, a bounded number each. No device may be locked.
     pub fn deliver(&self) {
+        self.deliver_for(Payer::Caller);
+    }
+
+    fn deliver_for(&self, payer: Payer) {
         self.ready.drain(|number| {
             let plug = self.inner.lock().plugs.get(number).cloned().flatten();
             match plug {
                 None => {}
                 Some(Plug { end: End::Gateway, .. }) => agenda::wake_control(),
-                Some(Plug { port, end: End::Device { vm, slot } }) => self.deliver_to(number, port, &vm, slot),
+                Some(Plug { port, end: End::Device { vm, slot } }) => {
+                    let vm = vm.upgrade();
+                    let payer = if payer == Payer::Sender { self.sender(port).or_else(|| vm.clone()) } else { None };
+                    at_cost_of(payer.as_deref(), || self.deliver_to(number, port, vm.as_deref(), slot));
+                }
             }
         });
     }
 
-    fn deliver_to(&self, number: usize, port: PortId, vm: &Weak<dyn DeviceOwner>, slot: usize) {
-        match vm.upgrade().and_then(|vm| vm.receive(slot)) {
+    /// Who has sent what `port` gets next, if it was a VM. The next few frames are taken for its, too.
+    fn sender(&self, port: PortId) -> Option<Arc<dyn DeviceOwner>> {
+        let inner = self.inner.lock();
+        let sender = inner.switch.peek(port)?.sender();
+        let plug = inner.plugs.iter().flatten().find(|plug| plug.port == sender)?;
+        let End::Device { vm, .. } = &plug.end else { return None };
+        vm.upgrade()
+    }
+
+    fn deliver_to(&self, number: usize, port: PortId, vm: Option<&dyn DeviceOwner>, slot: usize) {
+        match vm.and_then(|vm| vm.receive(slot)) {
             Some(true) => {
                 self.ready.insert(number);
                 agenda::wake_control();

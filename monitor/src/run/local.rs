@@ -36,7 +36,7 @@ pub struct HartLocal {
     /// What vCPUs use of the hart.
     pub(super) tools: HartTools,
     /// What the hart can do; here because every switch asks.
-    capabilities: &'static Capabilities,
+    pub(super) capabilities: &'static Capabilities,
 }
 
 impl HartLocal {

@@ -22,6 +22,10 @@ use local::HartLocal;
 use rv::{csr, fence, fields::interrupt};
 use sched::RunQueue;
 
+/// At most one part of a second in so many is paid of a VM's debt with one turn: a vCPU that sleeps afterwards is forgiven what is more
+/// than a period of its queue.
+const PAID_HZ: u64 = 100;
+
 /// Runs vCPUs on `hart` for ever.
 pub fn run(hart: &'static Hart) -> ! {
     let capabilities = crate::machine::capabilities();
@@ -227,7 +231,9 @@ fn turn(hart: &Hart, local: &mut HartLocal, entity: sched::Entity, waiting: Wait
     let end = csr::time::read();
     hart.counters.running.store(u32::MAX, Ordering::Relaxed);
     vcpu.end_turn(end);
-    local.queue.charge(entity, end.wrapping_sub(begin));
+    // With what harts have done for its VM outside turns.
+    let owed = vcpu.vm.take_debt(local.capabilities.timebase_hz / PAID_HZ);
+    local.queue.charge(entity, end.wrapping_sub(begin).saturating_add(owed));
     let stays = match next {
         Next::Resume | Next::Reschedule => true,
         Next::Yield => {

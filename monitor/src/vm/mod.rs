@@ -22,7 +22,7 @@ use console::Console;
 use control::{EventKind, OnCrash, StopReason, VmMemory, VmSpec};
 use core::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicU64, Ordering, fence};
 use device::GuestMemory;
-use handoff::Waiters;
+use handoff::{Debt, Waiters};
 use memory::GuestRam;
 use platform::{Platform, Slot};
 use shared::{SharedVcpu, request};
@@ -68,6 +68,8 @@ pub struct Vm {
     node_change_at: AtomicU64,
     /// vCPUs that wait for harts inside the VM, by bit: who has been called away from it tells them.
     waiting: Waiters,
+    /// What it owes for what harts did for it outside the turns of its vCPUs.
+    debt: Debt,
     /// Whether disks have requests of which the guest is to hear later.
     has_late_requests: AtomicBool,
     /// The node that has most of its memory, plus one; 0 if none has.
@@ -111,9 +113,16 @@ impl Vm {
             global_event: Box::new(Mutex::new(Event::new(EventId::GlobalSoftware, VcpuIndex(0)))),
             node_change_at: AtomicU64::new(0),
             waiting: Waiters::new(),
+            debt: Debt::new(),
             has_late_requests: AtomicBool::new(false),
             home: AtomicU8::new(0),
         }
+    }
+
+    /// What it owes, up to `most` ticks: the caller charges a vCPU of it.
+    #[inline]
+    pub fn take_debt(&self, most: u64) -> u64 {
+        self.debt.take(most)
     }
 
     /// Its description.
@@ -424,6 +433,12 @@ impl DeviceOwner for Vm {
             Slot::Net(net) => Some(net.receive_waiting(self)),
             _ => None,
         }
+    }
+
+    fn owe(&self, ticks: u64) {
+        /// A second's part: more is forgiven. A VM that was loaded at length is to begin nevertheless.
+        const MOST: u64 = 10;
+        self.debt.add(ticks, crate::machine::capabilities().timebase_hz / MOST);
     }
 
     fn machine_pages(&self, first: Gfn, pages: u64, each: &mut dyn FnMut(Mfn)) {

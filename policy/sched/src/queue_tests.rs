@@ -236,3 +236,38 @@ proptest! {
         }
     }
 }
+
+/// The share of the hart's time that the first of three vCPUs of equal weight gets while the two others belong to a VM for which the
+/// monitor works `served` ticks between their turns, in thousandths. `is_charged`: what was done is charged to whose turn comes next.
+fn share_beside_a_served_vm(served: u64, is_charged: bool) -> u64 {
+    let mut queue = queue_of(&[100, 100, 100]);
+    let (mut own, mut all, mut owed) = (0, 0, 0);
+    for _ in 0..3_000 {
+        // An access of a device ends the others' turns early.
+        let (entity, ran) = match queue.pick_next() {
+            Some(entity) if entity == vm(0) => (entity, queue.slice_ticks(entity)),
+            Some(entity) => (entity, queue.slice_ticks(entity).min(MS / 10)),
+            None => unreachable!("three are queued"),
+        };
+        if entity == vm(0) {
+            own += ran;
+            queue.charge(entity, ran);
+        } else {
+            queue.charge(entity, ran + core::mem::take(&mut owed));
+            all += served;
+            owed += if is_charged { served } else { 0 };
+        }
+        all += ran;
+    }
+    1_000 * own / all
+}
+
+#[test]
+fn what_is_done_for_a_vm_is_paid_by_its_vcpus() {
+    // Three times as long as the guests themselves ask for it.
+    let served = 3 * MS / 10;
+    let free = share_beside_a_served_vm(served, false);
+    let charged = share_beside_a_served_vm(served, true);
+    assert!(free < 150, "the test shows nothing: {free}");
+    assert!((323..=343).contains(&charged), "{charged}");
+}

@@ -20,7 +20,10 @@ use super::{
     access::{Driver, Gone, Guest, MachinePages, OwnBytes},
     find, pages_of, read_now, refusal, units,
 };
-use crate::{io::DeviceOwner, machine::HOME_NODE};
+use crate::{
+    io::{DeviceOwner, at_cost_of},
+    machine::HOME_NODE,
+};
 use addr::NodeId;
 use alloc::{
     borrow::ToOwned,
@@ -332,10 +335,12 @@ impl StoreUnit {
                     match &vm {
                         Some((vm, _)) if !vm.is_ending() => {
                             let guest = Guest::new(vm.memory());
-                            let outcome = resume(&guest);
-                            drop(store);
-                            guest.settle();
-                            outcome
+                            at_cost_of(Some(&**vm), || {
+                                let outcome = resume(&guest);
+                                drop(store);
+                                guest.settle();
+                                outcome
+                            })
                         }
                         _ => resume(&Gone),
                     }
@@ -389,14 +394,17 @@ impl StoreUnit {
             store.pump(&mut disks);
             return true;
         };
-        let guest = Guest::new(vm.memory());
-        let outcome = store.resume(ready, &guest, &mut disks, budget);
-        store.pump(&mut disks);
-        drop(store);
-        guest.settle();
-        if let Outcome::Done(status) = outcome {
-            vm.complete_block(*slot, BlockTag::from_raw(ready.tag), status);
-        }
+        // Its own vCPU pays with its turn.
+        at_cost_of(of.is_none().then_some(&**vm), || {
+            let guest = Guest::new(vm.memory());
+            let outcome = store.resume(ready, &guest, &mut disks, budget);
+            store.pump(&mut disks);
+            drop(store);
+            guest.settle();
+            if let Outcome::Done(status) = outcome {
+                vm.complete_block(*slot, BlockTag::from_raw(ready.tag), status);
+            }
+        });
         true
     }
 

@@ -2,6 +2,7 @@
 
 use crate::{
     hart::{self, PreemptionPoint},
+    io::at_cost_of,
     machine::{capabilities, memory, relief},
     services::{
         build::{self, Loading, Step},
@@ -250,13 +251,16 @@ impl Record {
     pub(super) fn load(&mut self, point: &mut PreemptionPoint<'_>) -> Option<()> {
         let vm = self.newcomer()?.clone();
         let loading = self.loading.as_mut()?;
-        let mut step = loading.step(&vm);
-        for _ in 1..LOADED_AT_ONCE {
-            if !matches!(step, Step::More) || !point.may_go_on() {
-                break;
+        let step = at_cost_of(Some(&*vm), || {
+            let mut step = loading.step(&vm);
+            for _ in 1..LOADED_AT_ONCE {
+                if !matches!(step, Step::More) || !point.may_go_on() {
+                    break;
+                }
+                step = loading.step(&vm);
             }
-            step = loading.step(&vm);
-        }
+            step
+        });
         match step {
             Step::More => {}
             Step::Loaded => self.launch(&vm),
