@@ -11,7 +11,7 @@ use crate::problem::SpecError;
 use crate::spec::VmSpec;
 
 /// Version of [`BootConfig`]'s layout.
-pub const BOOT_CONFIG_VERSION: u32 = 9;
+pub const BOOT_CONFIG_VERSION: u32 = 10;
 /// Its file name in the boot bundle (a cpio "newc" archive). Every other file there is a module.
 pub const BOOT_CONFIG_NAME: &str = "boot.cfg";
 /// Most VMs of a machine.

@@ -5,6 +5,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::Text;
 use crate::name::{Label, Name};
+use crate::setting::Setting;
 use crate::vm::StopReason;
 
 /// One thing that the monitor did.
@@ -222,6 +223,17 @@ pub enum EventKind {
         /// How long it took to take the devices over, in ticks.
         took_ticks: u64,
     },
+    /// A setting of a VM was changed by command.
+    VmSet {
+        /// The setting and its new value.
+        setting: Setting,
+    },
+    /// The vCPUs of a VM run together from now on: there are signs that they wait for each other. Told again only after the signs
+    /// had faded.
+    VmGathers {
+        /// The sign that was the last one needed.
+        sign: WaitSign,
+    },
 }
 
 /// How a cell was lost, as another one sees it when they have agreed.
@@ -329,4 +341,21 @@ pub enum MigrationReason {
     IdleElsewhere,
     /// The queues were uneven.
     Balance,
+    /// The queues cannot be even, so vCPUs take turns on the better place.
+    Turns,
+    /// A hart is idle on the node that has its memory.
+    Home,
+    /// It kept its VM from running together, and a hart was idle.
+    Together,
+}
+
+/// What shows that vCPUs of a VM wait for each other.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub enum WaitSign {
+    /// One waited for a store (`wrs.nto`) while another one waited for its hart.
+    Store,
+    /// One used its slice up in a loop with `pause` while another one waited for its hart.
+    Spin,
+    /// One sent an interrupt or a fence to another one that waited for its hart.
+    Call,
 }

@@ -44,10 +44,12 @@ mod event;
 mod exchange;
 mod exit;
 mod frame;
+mod latency;
 mod machine;
 mod message;
 mod name;
 mod problem;
+mod setting;
 mod spec;
 mod stats;
 mod stretch;
@@ -63,10 +65,12 @@ pub use cell::{CellInfo, CellLoad, CellSpec, CellState, MAX_CELLS};
 pub use error::ControlError;
 pub use event::{
     CellLoss, Event, EventKind, Followed, MigrationReason, PlacementAction, PlacementReason, SharingRefusal, VmLabel,
+    WaitSign,
 };
 pub use exchange::{Exchange, NoRoom};
 pub use exit::{ExitCause, ExitCounts, ExitRecord, ExitTrace, counted};
 pub use frame::{Decoder, EncodeError, FrameError, HEADER_LEN, MAGIC, MAX_DATA, MAX_PAYLOAD, encode};
+pub use latency::{LATENCY_CLASSES, LATENCY_LIMITS_US, Latencies};
 pub use machine::{
     DeviceInfo, DeviceKind, DiskInfo, FirmwareInfo, HartInfo, InterruptArchitecture, MachineInfo, ModuleInfo,
     MonitorInfo, NodeInfo,
@@ -77,15 +81,16 @@ pub use message::{
 };
 pub use name::{Label, LabelError, MAX_LABEL, MAX_NAME, Name, NameError};
 pub use problem::{SpecError, SpecProblem};
+pub use setting::{MAX_SETTINGS, Setting};
 pub use spec::{
-    BadMac, Boot, DEFAULT_MTU, DEFAULT_WEIGHT, DiskMode, DiskSpec, GUEST_AGENT_PORT, Interrupts, MAX_CMDLINE,
+    BadMac, Boot, DEFAULT_MTU, DEFAULT_WEIGHT, DiskMode, DiskSpec, GUEST_AGENT_PORT, Gang, Interrupts, MAX_CMDLINE,
     MAX_DISK_NAME, MAX_MEMORY_MIB, MAX_NODES, MAX_PORTS, MAX_SEGMENTS, MAX_VCPUS, MAX_WEIGHT, MIN_MEMORY_MIB, MIN_MTU,
     MacAddress, NetSpec, OnCrash, OnFailure, OverlaySpec, Pages, Placement, RAM_START, Segment, TREE_ROOM,
     VIRTIO_SLOTS, VmSpec,
 };
 pub use stats::{
     DiskStats, HartStats, MachineStats, MonitorMemory, MonitorMemoryKind, NodeStats, PAGE_MAP_PART, PageKind,
-    PlacementStats, SampleStats, VcpuState, VcpuStats, VmStats,
+    PlacementStats, SampleStats, ShareStats, VcpuState, VcpuStats, VmStats,
 };
 pub use stretch::{STRETCH_CLASSES, STRETCH_LIMITS_US, StretchPlace, Stretches};
 pub use vm::{DiskUse, StopReason, VmMemory, VmState, VmSummary};

@@ -12,13 +12,14 @@ use crate::exit::ExitTrace;
 use crate::frame::{self, Decoder, EncodeError, FrameError};
 use crate::machine::MachineInfo;
 use crate::name::{Label, Name};
+use crate::setting::Setting;
 use crate::spec::VmSpec;
 use crate::stats::{MachineStats, VmStats};
 use crate::vm::VmSummary;
 use crate::volume::StoreInfo;
 
 /// Version of the protocol.
-pub const PROTOCOL_VERSION: u32 = 14;
+pub const PROTOCOL_VERSION: u32 = 15;
 
 /// What a client sends.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -268,6 +269,14 @@ pub enum Request {
         /// How many are refused.
         count: u64,
     },
+    /// Changes a VM, running or not, at once and for its later lives: all settings or, if one is refused, none. Answer:
+    /// [`Reply::Done`]. Errors: [`ControlError::InvalidSpec`].
+    SetVm {
+        /// The VM.
+        vm: Name,
+        /// What, at most [`crate::MAX_SETTINGS`].
+        settings: Vec<Setting>,
+    },
 }
 
 /// Memory that may be refused.
@@ -302,7 +311,7 @@ pub enum Reply {
     /// Counters of the machine.
     MachineStats(MachineStats),
     /// Counters of a VM.
-    VmStats(VmStats),
+    VmStats(alloc::boxed::Box<VmStats>),
     /// Kept events.
     Events(EventBatch),
     /// The stream is open; its data follows.
@@ -425,6 +434,7 @@ impl Request {
             | Self::KillVm { vm }
             | Self::ResetVm { vm }
             | Self::DestroyVm { vm }
+            | Self::SetVm { vm, .. }
             | Self::VmStats { vm }
             | Self::ConsoleAttach { vm, .. }
             | Self::PortOpen { vm, .. }

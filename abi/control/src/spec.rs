@@ -84,6 +84,8 @@ pub struct VmSpec {
     pub on_failure: OnFailure,
     /// Its share of contended harts relative to others, 1 to [`MAX_WEIGHT`]; [`DEFAULT_WEIGHT`] is usual.
     pub weight: u16,
+    /// Whether its vCPUs run at the same time where harts are contended.
+    pub gang: Gang,
     /// What becomes of its pages on a machine of several nodes.
     pub placement: Placement,
     /// The cell that it lives in, by its position in [`crate::BootConfig::cells`]. Only the first, 0, has disks, networks and
@@ -114,6 +116,7 @@ impl VmSpec {
             on_crash: OnCrash::Stop,
             on_failure: OnFailure::Stop,
             weight: DEFAULT_WEIGHT,
+            gang: Gang::Auto,
             placement: Placement::Dynamic,
             cell: 0,
         }
@@ -371,6 +374,32 @@ pub enum Placement {
     Replicate,
     /// They stay where they were first touched.
     FirstTouch,
+}
+
+/// Whether the vCPUs of a VM run at the same time.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub enum Gang {
+    /// While there are signs that they wait for each other.
+    Auto,
+    /// Always.
+    Yes,
+    /// Never.
+    No,
+}
+
+impl Gang {
+    /// The words for them.
+    pub const LABELS: [(&'static str, Self); 3] = [("auto", Self::Auto), ("yes", Self::Yes), ("no", Self::No)];
+
+    /// The word for it.
+    #[must_use]
+    pub const fn label(self) -> &'static str {
+        match self {
+            Self::Auto => "auto",
+            Self::Yes => "yes",
+            Self::No => "no",
+        }
+    }
 }
 
 /// What happens to a VM when the hardware under it fails. A VM of the first cell ends in any case.

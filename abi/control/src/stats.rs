@@ -6,7 +6,9 @@ use alloc::vec::Vec;
 use serde::{Deserialize, Serialize};
 
 use crate::exit::ExitCounts;
+use crate::latency::Latencies;
 use crate::name::Name;
+use crate::spec::Gang;
 use crate::stretch::Stretches;
 use crate::vm::VmMemory;
 
@@ -166,6 +168,25 @@ pub struct VmStats {
     pub zero_pages_returned: u64,
     /// What became of its pages by placement.
     pub placement: PlacementStats,
+    /// How it shares harts with others.
+    pub share: ShareStats,
+}
+
+/// How a VM shares harts with others.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ShareStats {
+    /// Its weight.
+    pub weight: u16,
+    /// Whether its vCPUs run together, as its description says.
+    pub gang: Gang,
+    /// Whether they do so now.
+    pub gathers: bool,
+    /// Turns in which they did.
+    pub turns: u64,
+    /// Waits of vCPUs that woke up, until they ran.
+    pub wakes: Latencies,
+    /// Waits of vCPUs that could go on and had lost their hart, until they ran again: what guests see as steal time.
+    pub steals: Latencies,
 }
 
 /// What became of a VM's pages on a machine of several nodes.

@@ -4,8 +4,8 @@ use std::path::Path;
 use std::rc::Rc;
 
 use control::{
-    Boot, CellSpec, DEFAULT_MTU, DiskMode, DiskSpec, Interrupts, Label, MAX_MEMORY_MIB, MAX_VCPUS, MacAddress, Name,
-    NetSpec, OnCrash, OnFailure, OverlaySpec, Pages, Placement, VmSpec,
+    Boot, CellSpec, DEFAULT_MTU, DiskMode, DiskSpec, Gang, Interrupts, Label, MAX_MEMORY_MIB, MAX_VCPUS, MacAddress,
+    Name, NetSpec, OnCrash, OnFailure, OverlaySpec, Pages, Placement, VmSpec,
 };
 use toml::de::DeTable;
 
@@ -350,6 +350,7 @@ impl VmReader<'_, '_> {
         set(&mut spec.balloon, section.boolean("balloon"));
         set(&mut spec.autostart, section.boolean("autostart"));
         set(&mut spec.weight, section.any_number("weight"));
+        set(&mut spec.gang, section.choice("gang", &Gang::LABELS));
         set(&mut spec.nodes, section.any_number("nodes"));
         let interrupts = [("auto", Interrupts::Auto), ("aia", Interrupts::Aia), ("plic", Interrupts::Plic)];
         set(&mut spec.interrupts, section.choice("interrupts", &interrupts));

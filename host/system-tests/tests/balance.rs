@@ -55,7 +55,7 @@ fn next_moves(machine: &Running, count: usize) -> BTreeMap<Subject, Vec<Trip>> {
             assert_eq!(event.sequence, next, "events were overwritten unread");
             next += 1;
             if let (EventKind::VcpuMigrated { vcpu, from, to, reason }, Some(vm)) = (event.kind, event.vm) {
-                let is_pulled = reason == MigrationReason::IdleElsewhere;
+                let is_pulled = !matches!(reason, MigrationReason::Balance | MigrationReason::Turns);
                 trips.entry((vm.id, vcpu)).or_default().push(Trip { at: event.ticks, from, to, is_pulled });
             }
         }

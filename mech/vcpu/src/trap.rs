@@ -32,6 +32,13 @@ pub const fn virtual_instruction(raw: u64) -> Trapped {
     }
 }
 
+/// Whether there is a `pause` in code, which loops that wait have: `code` is its halfwords.
+#[must_use]
+pub fn has_pause(code: &[u16]) -> bool {
+    const PAUSE: [u16; 2] = [0x000f, 0x0100];
+    code.windows(PAUSE.len()).any(|instruction| instruction == PAUSE)
+}
+
 /// The first of the 32 counters that a guest reads (`cycle`), and how many there are.
 const FIRST_COUNTER: u16 = 0xc00;
 const COUNTERS: u16 = 32;
@@ -118,6 +125,14 @@ mod tests {
         for raw in [0x1020_0073, 0x1200_0073, 0] {
             assert_eq!(virtual_instruction(raw), Trapped::Illegal);
         }
+    }
+
+    #[test]
+    fn loops_that_wait() {
+        // 1: lw a0, 0(a1); pause; bnez a0, 1b
+        assert!(has_pause(&[0xa503, 0x0005, 0x000f, 0x0100, 0x9de3, 0xfe05]));
+        // fence rw, rw; and halves of two instructions
+        assert!(!has_pause(&[0x000f, 0x0330]) && !has_pause(&[0x0100, 0x000f]) && !has_pause(&[0x000f]));
     }
 
     #[test]

@@ -14,9 +14,9 @@ use alloc::string::String;
 use alloc::vec::Vec;
 use control::{
     CellInfo, CellLoad, CellState, ControlError, DeviceInfo, DeviceKind, DiskMode, DiskSpec, DiskUse, EventBatch,
-    ExitCounts, ExitTrace, FirmwareInfo, Followed, HartInfo, HartStats, InterruptArchitecture, MachineInfo,
-    MachineStats, MonitorInfo, MonitorMemory, MonitorMemoryKind, Name, NodeInfo, NodeStats, Reply, VmMemory, VmState,
-    VmStats, VmSummary,
+    ExitCounts, ExitTrace, FirmwareInfo, Followed, HartInfo, HartStats, InterruptArchitecture, Latencies, MachineInfo,
+    MachineStats, MonitorInfo, MonitorMemory, MonitorMemoryKind, Name, NodeInfo, NodeStats, Reply, ShareStats,
+    VmMemory, VmState, VmStats, VmSummary,
 };
 use core::sync::atomic::Ordering;
 use frames::PageState;
@@ -284,7 +284,7 @@ pub(super) fn vm_stats(name: &Name) -> Result<Reply, ControlError> {
     let Totals { traffic, pages_returned, pages_shared, pages_merged: (pages_merged, zero_pages_returned), placement } =
         record.totals();
     let (pages_mapped, pages_unshared) = pages_shared;
-    Ok(Reply::VmStats(VmStats {
+    Ok(Reply::VmStats(alloc::boxed::Box::new(VmStats {
         name: name.clone(),
         id: record.id,
         now_ticks: csr::time::read(),
@@ -300,7 +300,21 @@ pub(super) fn vm_stats(name: &Name) -> Result<Reply, ControlError> {
         pages_merged,
         zero_pages_returned,
         placement,
-    }))
+        share: share_stats(record),
+    })))
+}
+
+fn share_stats(record: &Record) -> ShareStats {
+    let waits = record.vcpus.iter().map(|vcpu| vcpu.counters.waits());
+    let (wakes, steals) = waits.fold(Default::default(), |(wakes, steals): (Latencies, Latencies), vcpu| {
+        (wakes.and(&vcpu.0), steals.and(&vcpu.1))
+    });
+    let (weight, gang) = (record.spec.weight, record.spec.gang);
+    let share = ShareStats { weight, gang, gathers: false, turns: 0, wakes, steals };
+    record.life.as_ref().map_or(share, |life| {
+        let gathers = life.vcpus().len() > 1 && life.together().gathers();
+        ShareStats { gathers, turns: life.together().turns(), ..share }
+    })
 }
 
 pub(super) fn page_map(name: &Name, first: u64) -> Result<Reply, ControlError> {

@@ -301,6 +301,10 @@ impl Server {
                 registry::lock().find(&vm)?.reset()?;
                 Reply::Done
             }
+            Request::SetVm { vm, settings } => {
+                registry::lock().find(&vm)?.set(&settings)?;
+                Reply::Done
+            }
             Request::ConsoleAttach { vm, from } => self.streams.attach_console(id, vm, from)?,
             Request::PortOpen { vm, port } => self.streams.open_port(id, vm, port)?,
             Request::EventsFollow { from, which } => self.streams.follow_events(id, from, which)?,

@@ -52,6 +52,7 @@ enum Change {
     Stream,
     Created(known::Vm),
     Destroyed(control::Name),
+    Set(control::Name, Vec<control::Setting>),
 }
 
 /// An answer that another cell owes.
@@ -133,6 +134,7 @@ impl Relay {
             }
             Request::CreateVm(spec) => Change::Created(known::Vm::of(spec)),
             Request::DestroyVm { vm } => Change::Destroyed(vm.clone()),
+            Request::SetVm { vm, settings } => Change::Set(vm.clone(), settings.clone()),
             _ => Change::None,
         };
         self.ask(to, &message, Then::Pass(change))?;
@@ -305,6 +307,7 @@ impl Relay {
             }
             Change::Created(vm) => self.directory.add(vm),
             Change::Destroyed(name) => self.directory.remove(&name),
+            Change::Set(name, settings) => self.directory.set(&name, &settings),
         }
     }
 

@@ -4,11 +4,13 @@
 //! `services::mail`.
 
 mod dying;
+mod gathering;
 mod stopwatch;
 pub mod stretch;
 mod tools;
 
 pub use dying::Dying;
+pub use gathering::{Gathering, Turn};
 pub use stopwatch::Stopwatch;
 pub use tools::{HartTools, PreemptionPoint};
 
@@ -56,6 +58,8 @@ pub struct Hart {
     pub node: NodeId,
     /// Counters.
     pub counters: HartCounters,
+    /// The turn of a VM that it follows, and calls of such turns.
+    pub gathering: Gathering,
     /// What it tells when it dies.
     pub dying: Dying,
     bell: Doorbell,
@@ -95,6 +99,7 @@ impl Hart {
                 loaded: AtomicU32::new(u32::MAX),
                 ..HartCounters::default()
             },
+            gathering: Gathering::new(),
             dying: Dying::new(),
             bell: Doorbell::new(),
         }

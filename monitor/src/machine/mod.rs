@@ -156,6 +156,16 @@ pub fn scheduling() -> Scheduling {
     }
 }
 
+/// The second of the machine's time in which `now` is.
+pub fn second(now: u64) -> u32 {
+    (now / capabilities().timebase_hz) as u32
+}
+
+/// Ticks of `time` in microseconds.
+pub fn ticks_to_us(ticks: u64) -> u64 {
+    ticks.saturating_mul(1_000_000) / capabilities().timebase_hz
+}
+
 /// Ticks of `time` in nanoseconds.
 #[must_use]
 pub fn ticks_to_ns(ticks: u64) -> u64 {

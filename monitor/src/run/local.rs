@@ -1,7 +1,7 @@
 //! The half of a hart that only the hart itself touches.
 
 use crate::{
-    hart::{self, Hart, HartTools, PreemptionPoint, stretch},
+    hart::{self, Hart, HartTools, PreemptionPoint, Turn, stretch},
     machine::{Capabilities, node_box::NodeBox},
     services::{
         balance,
@@ -33,6 +33,10 @@ pub struct HartLocal {
     pub(super) jobs: Vec<Job>,
     /// vCPUs that go as soon as nobody stores into their interrupt files: to another hart, or for good.
     leaving: Vec<(Entity, Option<CpuIndex>)>,
+    /// The turn of a VM that it follows.
+    pub(super) follows: Option<Turn>,
+    /// How long such a turn lasts.
+    pub(super) turn_ticks: u64,
     /// What vCPUs use of the hart.
     pub(super) tools: HartTools,
     /// What the hart can do; here because every switch asks.
@@ -47,6 +51,8 @@ impl HartLocal {
             loaded: None,
             jobs: Vec::new(),
             leaving: Vec::new(),
+            follows: None,
+            turn_ticks: crate::machine::scheduling().turn_ticks,
             tools: HartTools::new(capabilities),
             capabilities,
         }

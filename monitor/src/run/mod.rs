@@ -1,9 +1,10 @@
 //! The per-hart loop: look at what was asked, pick a vCPU, run it until something happens, account, repeat.
 //!
-//! This is where Disco's run queues are and where Cellular Disco's gang scheduler will live. The queue's policy is
-//! the crate `sched`; this file only carries out its decisions.
+//! This is where Disco's run queues are, and Cellular Disco's gang scheduler. The queue's policy is the crate `sched`; this file
+//! only carries out its decisions.
 
 pub mod duties;
+mod gangs;
 mod local;
 
 use crate::{
@@ -41,7 +42,7 @@ pub fn run(hart: &'static Hart) -> ! {
             attend(hart, &mut local);
         }
         let waiting = wake_due(hart, &mut local);
-        match local.queue.pick_next() {
+        match local.pick(hart) {
             Some(entity) => turn(hart, &mut local, entity, waiting),
             None => idle(hart, &mut local, waiting),
         }
@@ -76,6 +77,9 @@ fn attend(hart: &Hart, local: &mut HartLocal) {
     }
     let is_kicked = hart.take_kick();
     if is_kicked {
+        if hart.gathering.take_call() {
+            local.queue.heed_calls();
+        }
         look_at_requests(local);
     }
     for message in mail::take(hart) {
@@ -116,6 +120,12 @@ fn deliver(hart: &Hart, local: &mut HartLocal, message: Message) {
             look_at_requests(local);
         }
         Message::HandOver { entity, to, reason } => local.hand_over(hart, entity, to, reason),
+        Message::Weigh(vm) => {
+            let runnable = local.vcpus.iter().filter(|vcpu| vcpu.vm.id == vm && vcpu.run_state == RunState::Runnable);
+            for vcpu in runnable {
+                local.queue.enqueue(vcpu.entity(), vcpu.weight(), csr::time::read());
+            }
+        }
         Message::Release(vm) => local.release_vm(hart, vm),
         Message::Place(job) => local.jobs.push(job),
         Message::Panic(how) => crash::provoke(how),
@@ -237,8 +247,7 @@ fn turn(hart: &Hart, local: &mut HartLocal, entity: sched::Entity, waiting: Wait
     let stays = match next {
         Next::Resume | Next::Reschedule => true,
         Next::Yield => {
-            // It is charged the rest of its slice, so that the next pick is another one.
-            local.queue.charge(entity, local.queue.slice_ticks(entity));
+            local.queue.give_up(entity);
             true
         }
         Next::Wait => !vcpu.block(),

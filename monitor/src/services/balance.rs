@@ -75,9 +75,9 @@ impl Facts {
         let mut vcpus = Vec::new();
         for record in registry.records() {
             let Some(life) = record.launched() else { continue };
-            let weight = u32::from(record.spec.weight);
-            let home = life.home();
-            vcpus.extend(life.vcpus().iter().map(|vcpu| vcpu_facts(record.id, vcpu, weight, home, now)));
+            let is_gang = life.vcpus().len() > 1 && life.together().gathers();
+            let of_vm = OfVm { id: record.id, weight: life.together().weight(), home: life.home(), is_gang };
+            vcpus.extend(life.vcpus().iter().map(|vcpu| vcpu_facts(of_vm, vcpu, now)));
         }
         Self { harts, vcpus }
     }
@@ -87,8 +87,9 @@ impl Facts {
         let now = csr::time::read();
         for (record, vm) in registry.records().filter_map(|record| record.newcomer().map(|vm| (record, vm))) {
             let weight = u32::from(record.spec.weight);
+            let of_vm = OfVm { id: record.id, weight, home: None, is_gang: false };
             self.vcpus.extend(vm.vcpus().iter().map(|vcpu| {
-                let facts = vcpu_facts(record.id, vcpu, weight, None, now);
+                let facts = vcpu_facts(of_vm, vcpu, now);
                 let is_first = vcpu.index == VcpuIndex(0);
                 let activity = if is_first { Activity::Waiting { ticks: 0 } } else { facts.activity };
                 VcpuFacts { activity, ..facts }
@@ -104,8 +105,17 @@ impl Facts {
     }
 }
 
-fn vcpu_facts(vm: VmId, vcpu: &VcpuShared, weight: u32, home: Option<NodeId>, now: u64) -> VcpuFacts {
-    let entity = Entity { vm, vcpu: vcpu.index };
+/// What all vCPUs of a VM have in common.
+#[derive(Clone, Copy)]
+struct OfVm {
+    id: VmId,
+    weight: u32,
+    home: Option<NodeId>,
+    is_gang: bool,
+}
+
+fn vcpu_facts(vm: OfVm, vcpu: &VcpuShared, now: u64) -> VcpuFacts {
+    let entity = Entity { vm: vm.id, vcpu: vcpu.index };
     let is_running = all().get(vcpu.cpu().index()).is_some_and(|hart| hart.runs(entity));
     let activity = if is_running {
         Activity::Running
@@ -115,16 +125,16 @@ fn vcpu_facts(vm: VmId, vcpu: &VcpuShared, weight: u32, home: Option<NodeId>, no
         Activity::Waiting { ticks: now.saturating_sub(vcpu.runnable_since()) }
     };
     // Where its guest thinks that it is comes first.
-    let home = vcpu.home().or(home);
+    let home = vcpu.home().or(vm.home);
     VcpuFacts {
         entity,
-        weight,
+        weight: vm.weight,
         hart: vcpu.cpu(),
         activity,
         home,
         served_permille: vcpu.served_permille(),
         last_move: vcpu.last_move(now),
-        is_gang: false,
+        is_gang: vm.is_gang,
     }
 }
 
@@ -146,6 +156,8 @@ pub fn place(registry: &registry::Registry, spec: &VmSpec) -> Vec<CpuIndex> {
 pub fn step(registry: &registry::Registry) {
     NEXT_LOOK.store(u64::MAX, Ordering::SeqCst);
     registry.records().filter_map(|record| record.life.as_ref()).for_each(|life| life.update_home());
+    let second = machine::second(csr::time::read());
+    registry.records().filter_map(|record| record.life.as_ref()).for_each(|life| life.together().look(second));
     let facts = Facts::new(registry);
     let snapshot = Snapshot { harts: &facts.harts, vcpus: &facts.vcpus, distance: &distance };
     rebalance(&snapshot, &caution()).into_iter().for_each(propose);
@@ -199,8 +211,10 @@ fn propose(proposal: Move) {
 /// The reason as clients are told.
 pub const fn traced(reason: Reason) -> MigrationReason {
     match reason {
-        Reason::IdlePull | Reason::Home => MigrationReason::IdleElsewhere,
-        Reason::Even | Reason::Rotate => MigrationReason::Balance,
+        Reason::IdlePull => MigrationReason::IdleElsewhere,
+        Reason::Home => MigrationReason::Home,
+        Reason::Even => MigrationReason::Balance,
+        Reason::Rotate => MigrationReason::Turns,
     }
 }
 

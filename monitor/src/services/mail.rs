@@ -26,6 +26,8 @@ pub enum Message {
         /// Why.
         reason: Reason,
     },
+    /// The weight of this VM has changed.
+    Weigh(VmId),
     /// Drop the vCPUs of this VM: it is being torn down.
     Release(VmId),
     /// Move or copy pages.

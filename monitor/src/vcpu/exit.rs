@@ -9,7 +9,7 @@ use crate::{
 };
 use ::vcpu::trap::{Trapped, virtual_instruction as virtual_instruction_of};
 use addr::GuestPhysAddr;
-use control::ExitCause;
+use control::{ExitCause, WaitSign};
 use device::{GuestFault, Width};
 use platform::pmu::FirmwareEvent;
 use rv::{
@@ -54,6 +54,7 @@ pub fn handle(vcpu: &mut Vcpu, hart: &Hart, tools: &mut HartTools, scause: u64) 
         cause::SUPERVISOR_TIMER => {
             vcpu.count(ExitCause::TimerInterrupt);
             tools.timer_fired();
+            vcpu.look_for_spin(hart, tools);
             Next::Reschedule
         }
         cause::SUPERVISOR_SOFTWARE => {
@@ -301,6 +302,7 @@ fn virtual_instruction(vcpu: &mut Vcpu, hart: &Hart, tools: &mut HartTools) -> N
         Trapped::WaitForStore => {
             // The guest waits for a lock whose holder may be waiting for this hart.
             vcpu.context.pc += 4;
+            vcpu.note_wait(WaitSign::Store);
             return if vcpu.yields() { Next::Yield } else { Next::Resume };
         }
         Trapped::Csr(access) if vcpu.emulate_csr(access) => {

@@ -9,6 +9,9 @@ use super::Vcpu;
 use crate::hart::{Hart, HartTools};
 use rv::{cause, csr, guarded};
 
+/// Halfwords of code that are looked at: loops that wait are short.
+const CODE_AROUND: usize = 24;
+
 /// What came of a load.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Tried {
@@ -32,6 +35,18 @@ impl Vcpu {
             let low = guarded::fetch_guest_u16(pc)?;
             let high = if low & 3 == 3 { guarded::fetch_guest_u16(pc.wrapping_add(2))? } else { 0 };
             Some(u32::from(low) | u32::from(high) << 16)
+        })
+    }
+
+    /// The code around the guest's `pc`: half of it before. Zeroes stand for what is not mapped.
+    ///
+    /// A load that fails changes `stval`, `htval` and `htinst`.
+    #[cold]
+    #[inline(never)]
+    pub(super) fn code_around(&mut self, hart: &Hart, tools: &mut HartTools) -> [u16; CODE_AROUND] {
+        let first = self.context.pc.wrapping_sub(CODE_AROUND as u64);
+        self.inside(hart, tools, || {
+            core::array::from_fn(|at| guarded::fetch_guest_u16(first.wrapping_add(2 * at as u64)).unwrap_or(0))
         })
     }
 

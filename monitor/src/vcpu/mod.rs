@@ -13,6 +13,7 @@ mod guest_loads;
 mod interrupts;
 mod registers;
 mod sbi;
+mod signs;
 mod sleep;
 mod turn;
 mod units;
@@ -120,12 +121,21 @@ pub struct Vcpu {
     has_extras: bool,
     /// When it leaves its hart: the generation since which its interrupt file is in no table.
     file_gone: TlbGeneration,
+    /// Whether it woke up since its last turn.
+    woke_up: bool,
+    /// Ticks between two turns that are no wait.
+    least_steal: u64,
+    /// When its next sign is worth noting (`signs.rs`).
+    next_sign: u64,
     /// Consecutive access faults injected at one program counter.
     fault_streak: (u64, u32),
 }
 
 /// Access faults in a row at one place after which a guest is taken for dead: its trap handler does not run.
 const FAULT_LOOP: u32 = 1_000;
+
+/// A vCPU that is back in guest mode within this part of a second has not lost its hart to anybody.
+const LEAST_STEAL_HZ: u64 = 100_000;
 
 impl fmt::Debug for Vcpu {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -163,6 +173,9 @@ impl Vcpu {
             environment: Environment::new(),
             has_extras: false,
             file_gone: TlbGeneration::NONE,
+            woke_up: false,
+            least_steal: crate::machine::capabilities().timebase_hz / LEAST_STEAL_HZ,
+            next_sign: 0,
             fault_streak: (0, 0),
         }
     }
@@ -173,10 +186,10 @@ impl Vcpu {
         Entity { vm: self.vm.id, vcpu: self.index }
     }
 
-    /// Its share, from the VM's description.
+    /// Its share of contended harts.
     #[must_use]
     pub fn weight(&self) -> u32 {
-        u32::from(self.vm.spec().weight)
+        self.vm.together().weight()
     }
 
     /// Counts an exit.
@@ -467,6 +480,7 @@ impl Vcpu {
     pub fn mark_runnable(&mut self, now: u64) {
         self.shared.set_blocked(false);
         self.run_state = RunState::Runnable;
+        self.woke_up = true;
         self.runnable_since = now;
         self.shared.set_runnable_since(self.runnable_since);
     }

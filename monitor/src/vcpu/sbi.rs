@@ -90,9 +90,14 @@ fn machine_id(id: MachineId) -> u64 {
 
 fn send_ipi(vcpu: &mut Vcpu, harts: HartMask) -> Answer {
     vcpu.pmu.count(FirmwareEvent::IpiSent);
+    let mut is_late = false;
     for target in harts.filter_map(|hart| vcpu.vm.vcpus().get(hart.index())) {
+        is_late |= target.index != vcpu.index && target.waits_for_hart();
         target.request(request::SOFTWARE_INTERRUPT);
         kick(target);
+    }
+    if is_late {
+        vcpu.note_late_call();
     }
     Ok(0)
 }
@@ -105,13 +110,17 @@ fn remote_fence(vcpu: &mut Vcpu, fence: RemoteFence, harts: HartMask) -> Next {
     };
     vcpu.pmu.count(event);
     // Those that are executing are waited for; the others fence before their next instruction.
-    let mut awaited = 0;
+    let (mut awaited, mut is_late) = (0, false);
     for target in harts.filter_map(|hart| vcpu.vm.vcpus().get(hart.index())) {
         target.request(bit);
+        is_late |= target.index != vcpu.index && target.waits_for_hart();
         if target.index != vcpu.index && target.is_loaded() {
             awaited |= 1 << target.index.0;
             kick(target);
         }
+    }
+    if is_late {
+        vcpu.note_late_call();
     }
     finish(vcpu, Ok(0));
     vcpu.wait_until(Until::Fences { vcpus: awaited, fences: bit })

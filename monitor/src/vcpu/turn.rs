@@ -1,7 +1,7 @@
 //! A vCPU's turn on its hart: what it is told when it begins, and when it gives the hart away.
 
 use super::Vcpu;
-use crate::machine::memory;
+use crate::machine::{self, memory};
 use crate::vm::shared::add;
 use addr::NodeId;
 use device::GuestMemory as _;
@@ -22,6 +22,17 @@ impl Vcpu {
         }
         if waited != 0 {
             self.report_steal();
+        }
+        self.count_wait(waited);
+    }
+
+    /// A wait for a hart is over. Who goes on on its own hart at once did not wait.
+    #[inline]
+    fn count_wait(&mut self, waited: u64) {
+        if core::mem::take(&mut self.woke_up) {
+            self.shared.counters.count_wait(machine::ticks_to_us(waited), true);
+        } else if waited > self.least_steal {
+            self.shared.counters.count_wait(machine::ticks_to_us(waited), false);
         }
     }
 

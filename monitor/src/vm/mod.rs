@@ -8,6 +8,7 @@ pub mod file;
 pub mod memory;
 pub mod platform;
 pub mod shared;
+pub mod together;
 pub mod topology;
 
 use crate::{
@@ -28,6 +29,7 @@ use platform::{Platform, Slot};
 use shared::{SharedVcpu, request};
 use spin::Mutex;
 use tlb::ShootdownTracker;
+use together::Together;
 use virtio::block::BlockTag;
 
 /// What a running VM is doing.
@@ -74,6 +76,7 @@ pub struct Vm {
     has_late_requests: AtomicBool,
     /// The node that has most of its memory, plus one; 0 if none has.
     home: AtomicU8,
+    together: Together,
 }
 
 /// What a VM is made of.
@@ -99,6 +102,7 @@ impl Vm {
     #[must_use]
     pub fn new(parts: Parts) -> Self {
         let Parts { id, spec, ram, platform, vcpus, console, has_imsic } = parts;
+        let together = Together::new(spec.weight, spec.gang);
         Self {
             id,
             spec,
@@ -116,6 +120,7 @@ impl Vm {
             debt: Debt::new(),
             has_late_requests: AtomicBool::new(false),
             home: AtomicU8::new(0),
+            together,
         }
     }
 
@@ -135,6 +140,13 @@ impl Vm {
     #[must_use]
     pub fn vcpus(&self) -> &[SharedVcpu] {
         &self.vcpus
+    }
+
+    /// How it shares harts with others. What its description says of that is how it began.
+    #[inline]
+    #[must_use]
+    pub const fn together(&self) -> &Together {
+        &self.together
     }
 
     /// Its memory.

@@ -8,7 +8,7 @@ use ::vcpu::{
     sbi::Entry,
 };
 use addr::{CpuIndex, NodeId, VcpuIndex, VmId};
-use control::{ExitCause, ExitCounts, VcpuState, VcpuStats, VmState};
+use control::{ExitCause, ExitCounts, LATENCY_CLASSES, Latencies, VcpuState, VcpuStats, VmState};
 use core::sync::atomic::{AtomicBool, AtomicU8, AtomicU16, AtomicU64, Ordering};
 use handoff::{Life, Requests};
 use rv::csr;
@@ -73,6 +73,8 @@ pub struct VcpuCounters {
     /// Moves between harts.
     pub migrations: AtomicU64,
     exits: [AtomicU64; ExitCause::COUNT],
+    wakes: [AtomicU64; LATENCY_CLASSES],
+    steals: [AtomicU64; LATENCY_CLASSES],
 }
 
 impl VcpuCounters {
@@ -85,6 +87,21 @@ impl VcpuCounters {
     /// Adds SBI calls that the short path finished. Owner only.
     pub fn add_sbi_calls(&self, count: u64) {
         add(&self.exits[ExitCause::SbiCall.index()], count);
+    }
+
+    /// Counts a wait for a hart, of so many microseconds: after it woke up, or after it lost the hart. Owner only.
+    pub fn count_wait(&self, us: u64, woke_up: bool) {
+        let classes = if woke_up { &self.wakes } else { &self.steals };
+        classes.get(Latencies::class_of(us)).into_iter().for_each(|count| add(count, 1));
+    }
+
+    /// Waits after wake-ups, and others.
+    #[must_use]
+    pub fn waits(&self) -> (Latencies, Latencies) {
+        let read = |classes: &[AtomicU64; LATENCY_CLASSES]| Latencies {
+            counts: core::array::from_fn(|class| classes[class].load(Ordering::Relaxed)),
+        };
+        (read(&self.wakes), read(&self.steals))
     }
 
     /// Exits by cause.
@@ -323,6 +340,12 @@ impl VcpuShared {
     #[must_use]
     pub fn is_running(&self) -> bool {
         self.is_loaded() && !self.is_blocked() && self.in_turn.load(Ordering::Relaxed)
+    }
+
+    /// Whether it could run and does not: its hart runs somebody else.
+    #[must_use]
+    pub fn waits_for_hart(&self) -> bool {
+        !self.in_turn.load(Ordering::Relaxed) && !self.is_blocked() && self.hsm() != HartState::Stopped
     }
 
     /// Owner: its turn begins or ends.

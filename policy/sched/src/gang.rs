@@ -43,6 +43,14 @@ impl GangMode {
 
 /// What a hart asks about the VMs of its vCPUs when it picks one.
 pub trait Gangs {
+    /// Whether there may be VMs whose vCPUs run together. If not, nothing else is asked.
+    fn are_there(&self) -> bool {
+        true
+    }
+
+    /// The time, in ticks. Asked only where several vCPUs want the hart and one of them is to be chosen.
+    fn now(&self) -> u64;
+
     /// `None` if the vCPUs of its VM need not run together; else when the VM's turn was called last, 0 if it never was.
     fn called_at(&self, entity: Entity) -> Option<u64>;
 
@@ -100,6 +108,12 @@ impl Synchrony {
     #[must_use]
     pub const fn is_tight(self, second: u32) -> bool {
         self.signs(second) >= Self::ENOUGH
+    }
+
+    /// Whether more signs in this second change anything.
+    #[must_use]
+    pub const fn is_full(self, second: u32) -> bool {
+        self.signs(second) >= Self::MOST
     }
 
     const fn signs(self, second: u32) -> u32 {

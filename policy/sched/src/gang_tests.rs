@@ -31,13 +31,26 @@ impl Words {
     }
 }
 
-impl Gangs for Words {
+/// The words at a time.
+struct At<'a>(&'a Words, u64);
+
+impl Words {
+    const fn at(&self, now: u64) -> At<'_> {
+        At(self, now)
+    }
+}
+
+impl Gangs for At<'_> {
+    fn now(&self) -> u64 {
+        self.1
+    }
+
     fn called_at(&self, entity: Entity) -> Option<u64> {
-        self.word(entity.vm).map(Cell::get)
+        self.0.word(entity.vm).map(Cell::get)
     }
 
     fn can_gather(&self, _: Entity) -> bool {
-        !self.is_scattered
+        !self.0.is_scattered
     }
 }
 
@@ -59,7 +72,7 @@ fn harts(count: u16, vms: u16) -> Vec<RunQueue> {
 
 /// One hart picks; a call is noted, and the others are told.
 fn pick(harts: &mut [RunQueue], hart: usize, words: &Words, now: u64) -> Pick {
-    let pick = harts[hart].pick_together(now, words).unwrap();
+    let pick = harts[hart].pick_together(&words.at(now)).unwrap();
     if pick.calls {
         words.word(pick.entity.vm).unwrap().set(now);
         harts.iter_mut().for_each(RunQueue::heed_calls);
@@ -93,7 +106,7 @@ fn harts_that_call_at_the_same_time_agree_on_the_earlier_turn() {
     // They differ in what they owe, so each calls another VM.
     harts[0].charge(vcpu(0, 0), MS);
     harts[1].charge(vcpu(1, 1), MS);
-    let choices = [harts[0].pick_together(100, &words).unwrap(), harts[1].pick_together(101, &words).unwrap()];
+    let choices = [harts[0].pick_together(&words.at(100)).unwrap(), harts[1].pick_together(&words.at(101)).unwrap()];
     assert!(choices.iter().all(|pick| pick.calls) && choices[0].entity.vm != choices[1].entity.vm);
     for (choice, at) in choices.iter().zip([100, 101]) {
         words.word(choice.entity.vm).unwrap().set(at);
@@ -189,7 +202,7 @@ proptest! {
                 word.set(now);
                 queue.heed_calls();
             }
-            let pick = queue.pick_together(now, &words).unwrap();
+            let pick = queue.pick_together(&words.at(now)).unwrap();
             if pick.calls {
                 words.word(pick.entity.vm).unwrap().set(now);
             }
@@ -217,7 +230,7 @@ proptest! {
                 1 => { queue.dequeue(vcpu(vm, 0)); queued[usize::from(vm)] = false; }
                 _ => queue.heed_calls(),
             }
-            let pick = queue.pick_together(now, &words);
+            let pick = queue.pick_together(&words.at(now));
             prop_assert_eq!(pick.is_some(), queued.contains(&true));
             if let Some(pick) = pick {
                 prop_assert!(queued[usize::from(pick.entity.vm.0)]);

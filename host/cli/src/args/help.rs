@@ -180,6 +180,15 @@ Examples:
   mirrorball create extra.toml
   mirrorball create extra.toml --name extra-2 --no-start";
 
+pub const SET: &str = "\
+Keys and values are those of VM files. The VM need not stop: vCPUs that wait for a hart have the new weight at once. All \
+settings are made or, if one is refused, none. They last until the VM is destroyed, over resets and starts; files stay \
+as they are.
+
+Examples:
+  mirrorball set web weight=200
+  mirrorball set batch weight=50 gang=no";
+
 pub const STOP: &str = "\
 The guest agent is asked for an orderly shutdown. A guest without an agent, or one that hangs, can only be killed: \
 `mirrorball kill VM`.";

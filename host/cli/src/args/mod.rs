@@ -9,12 +9,12 @@ use std::time::Duration;
 
 use clap::{Args, Parser, Subcommand};
 use clap_complete::Shell;
-use control::{Label, Name};
+use control::{Label, MAX_SETTINGS, Name, Setting};
 
 use crate::console::EscapeKey;
 pub use crate::output::ColorChoice;
 pub use lab::{Bench, Demo, FaultKind, Inject, Model, ModelAction, Sim};
-use values::{parse_duration, parse_interval, parse_label, parse_name};
+use values::{parse_duration, parse_interval, parse_label, parse_name, parse_setting};
 
 /// Runs emulated NUMA machines under the Mirrorball monitor, watches them and manages their virtual machines.
 #[derive(Debug, Parser)]
@@ -100,6 +100,9 @@ pub enum Command {
     Pause(Vm),
     /// Let a paused VM go on
     Resume(Vm),
+    /// Change a VM, running or not
+    #[command(after_help = help::SET)]
+    Set(Set),
     /// Forget a stopped VM and the modified blocks of its disks
     Destroy(Vm),
     /// Freeze what a disk of a VM shows now, for VMs that begin as that
@@ -322,6 +325,17 @@ pub struct Vm {
     /// The VM
     #[arg(value_parser = parse_name)]
     pub vm: Name,
+}
+
+/// `set`.
+#[derive(Args, Debug)]
+pub struct Set {
+    /// The VM
+    #[arg(value_parser = parse_name)]
+    pub vm: Name,
+    /// What to change: `weight=1..10000`, `gang=auto|yes|no`
+    #[arg(required = true, num_args = 1..=MAX_SETTINGS, value_name = "KEY=VALUE", value_parser = parse_setting)]
+    pub settings: Vec<Setting>,
 }
 
 /// `stop`.

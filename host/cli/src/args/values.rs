@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use clap::ValueEnum;
-use control::{Label, Name};
+use control::{Gang, Label, MAX_WEIGHT, Name, Setting};
 
 use crate::output::ColorChoice;
 
@@ -13,6 +13,22 @@ pub fn parse_name(text: &str) -> Result<Name, String> {
 
 pub fn parse_label(text: &str) -> Result<Label, String> {
     Label::new(text).map_err(|error| error.to_string())
+}
+
+/// `KEY=VALUE`, as in a VM file.
+pub fn parse_setting(text: &str) -> Result<Setting, String> {
+    let (key, value) = text.split_once('=').ok_or("a setting is KEY=VALUE, as weight=200")?;
+    match key {
+        "weight" => {
+            let weight = value.parse().ok().filter(|weight| (1..=MAX_WEIGHT).contains(weight));
+            weight.map(Setting::Weight).ok_or_else(|| format!("a weight is a number from 1 to {MAX_WEIGHT}"))
+        }
+        "gang" => {
+            let named = Gang::LABELS.iter().find(|(label, _)| *label == value);
+            named.map(|(_, gang)| Setting::Gang(*gang)).ok_or_else(|| "gang is auto, yes or no".to_owned())
+        }
+        _ => Err(format!("no key `{key}` can be set; there are {}", Setting::KEYS.join(", "))),
+    }
 }
 
 /// `500ms`, `2s`, `1.5m`, `1h`; a bare number means seconds.

@@ -83,6 +83,7 @@ pub fn run(arguments: Arguments) -> Result<ExitCode, Failure> {
         Command::Reset(args) => vm::reset(&context, &args.vm),
         Command::Pause(args) => vm::pause(&context, &args.vm),
         Command::Resume(args) => vm::resume(&context, &args.vm),
+        Command::Set(args) => vm::set(&context, &args),
         Command::Destroy(args) => vm::destroy(&context, &args.vm),
         Command::Snapshot(args) => volumes::snapshot(&context, &args),
         Command::Volumes(args) => volumes::run(&context, &args),

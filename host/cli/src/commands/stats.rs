@@ -8,7 +8,7 @@ use machine::{Client, ClientError};
 use super::Context;
 use crate::args::Stats;
 use crate::failure::Failure;
-use crate::model::{ExitsView, MachineView, PlacementView, Sample, VmView};
+use crate::model::{ExitsView, LatencyView, MachineView, PlacementView, Sample, VmView};
 use crate::output::{Table, units};
 
 pub fn run(context: &Context, args: &Stats) -> Result<(), Failure> {
@@ -53,7 +53,13 @@ fn print(context: &Context, view: &MachineView, vms: &[&VmView], is_all: bool) -
             monitor_table(view),
         ]);
     }
-    tables.extend([vm_table(vms), placement_table(vms), vcpu_table(vms), exit_table(view, vms, is_all)]);
+    tables.extend([
+        vm_table(vms),
+        share_table(vms),
+        placement_table(vms),
+        vcpu_table(vms),
+        exit_table(view, vms, is_all),
+    ]);
     let mut is_first = true;
     for table in tables.iter().filter(|table| !table.is_empty()) {
         if !std::mem::take(&mut is_first) {
@@ -246,6 +252,46 @@ fn vm_table(vms: &[&VmView]) -> Table {
             units::bytes(counters.unshared_bytes).into(),
             units::bytes(counters.merged_bytes).into(),
             units::bytes(counters.zero_bytes).into(),
+        ]);
+    }
+    table
+}
+
+/// How VMs share harts: how long their vCPUs wait for one.
+fn share_table(vms: &[&VmView]) -> Table {
+    let mut table = Table::new(&[
+        "VM",
+        ">WEIGHT",
+        "GANG",
+        "TOGETHER",
+        ">TURNS",
+        ">WAKE-UPS",
+        ">HALF WITHIN",
+        ">99 % WITHIN",
+        ">STEALS",
+        ">HALF WITHIN",
+        ">99 % WITHIN",
+    ]);
+    let within = |limit: Option<u32>, waits: &LatencyView| match limit {
+        Some(us) => units::seconds(f64::from(us) / 1e6),
+        None if waits.total == 0 => "-".to_owned(),
+        None => "longer".to_owned(),
+    };
+    for vm in vms {
+        let Some(share) = vm.counters.as_ref().map(|counters| &counters.share) else { continue };
+        let (wakes, steals) = (&share.wakes, &share.steals);
+        table.row([
+            vm.name.clone().into(),
+            share.weight.to_string().into(),
+            share.gang.into(),
+            if share.together { "yes" } else { "no" }.into(),
+            units::count(share.turns).into(),
+            units::count(wakes.total).into(),
+            within(wakes.p50_us, wakes).into(),
+            within(wakes.p99_us, wakes).into(),
+            units::count(steals.total).into(),
+            within(steals.p50_us, steals).into(),
+            within(steals.p99_us, steals).into(),
         ]);
     }
     table

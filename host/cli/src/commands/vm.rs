@@ -9,7 +9,7 @@ use machine::{AgentError, Client, ClientError, GuestAgent, ShutdownMode, WaitErr
 
 use super::check::warn;
 use super::{Context, put};
-use crate::args::{Create, Stop};
+use crate::args::{Create, Set, Stop};
 use crate::failure::Failure;
 
 /// How long a guest agent may take to answer before `stop` gives up on it.
@@ -67,6 +67,12 @@ pub fn pause(context: &Context, vm: &Name) -> Result<(), Failure> {
 pub fn resume(context: &Context, vm: &Name) -> Result<(), Failure> {
     context.connect()?.resume_vm(vm)?;
     context.output.line(format!("VM {vm} goes on"))
+}
+
+pub fn set(context: &Context, args: &Set) -> Result<(), Failure> {
+    context.connect()?.set_vm(&args.vm, args.settings.clone())?;
+    let settings: Vec<_> = args.settings.iter().map(ToString::to_string).collect();
+    context.output.line(format!("VM {} set to {}", args.vm, settings.join(" ")))
 }
 
 pub fn destroy(context: &Context, vm: &Name) -> Result<(), Failure> {

@@ -4,7 +4,8 @@ use std::collections::HashMap;
 
 use addr::VmId;
 use control::{
-    CellLoss, Event, EventKind, MigrationReason, PlacementAction, PlacementReason, SharingRefusal, StopReason,
+    CellLoss, Event, EventKind, MigrationReason, PlacementAction, PlacementReason, Setting, SharingRefusal, StopReason,
+    WaitSign,
 };
 use serde::Serialize;
 use serde_json::{Map, Value, json};
@@ -137,6 +138,8 @@ fn text(kind: &EventKind) -> String {
         EventKind::CellLost { cell, epoch, cause, .. } => {
             format!("cell {cell} is lost, {}: the others go on in epoch {epoch}", loss_text(*cause))
         }
+        EventKind::VmSet { setting } => format!("set to {setting}"),
+        EventKind::VmGathers { sign } => format!("its vCPUs run together: {}", sign_text(*sign)),
         EventKind::TookOver { .. } => "this cell drives the machine's devices and answers clients now".into(),
     }
 }
@@ -207,7 +210,34 @@ fn describe(kind: &EventKind) -> (&'static str, Tone, Value) {
                 json!({"cell": cell.as_str(), "epoch": epoch, "cause": cause, "noticed_ticks": noticed_ticks});
             ("cell-lost", Tone::Bad, details)
         }
+        EventKind::VmSet { setting } => {
+            ("vm-set", Tone::Plain, json!({"key": setting.key(), "value": setting_value(*setting)}))
+        }
+        EventKind::VmGathers { sign } => ("vm-gathers", Tone::Plain, json!({"sign": sign_label(*sign)})),
         EventKind::TookOver { took_ticks } => ("took-over", Tone::Notice, json!({"took_ticks": took_ticks})),
+    }
+}
+
+fn setting_value(setting: Setting) -> Value {
+    match setting {
+        Setting::Weight(weight) => weight.into(),
+        Setting::Gang(gang) => gang.label().into(),
+    }
+}
+
+const fn sign_label(sign: WaitSign) -> &'static str {
+    match sign {
+        WaitSign::Store => "store",
+        WaitSign::Spin => "spin",
+        WaitSign::Call => "call",
+    }
+}
+
+const fn sign_text(sign: WaitSign) -> &'static str {
+    match sign {
+        WaitSign::Store => "one waited for a store while another had no hart",
+        WaitSign::Spin => "one spun for its whole slice while another had no hart",
+        WaitSign::Call => "one called another that had no hart",
     }
 }
 
@@ -255,6 +285,9 @@ const fn migration_label(reason: MigrationReason) -> &'static str {
     match reason {
         MigrationReason::IdleElsewhere => "idle-elsewhere",
         MigrationReason::Balance => "balance",
+        MigrationReason::Turns => "turns",
+        MigrationReason::Home => "home",
+        MigrationReason::Together => "together",
     }
 }
 
@@ -262,6 +295,9 @@ const fn migration_text(reason: MigrationReason) -> &'static str {
     match reason {
         MigrationReason::IdleElsewhere => "it was idle",
         MigrationReason::Balance => "queues were uneven",
+        MigrationReason::Turns => "queues cannot be even, so vCPUs take turns",
+        MigrationReason::Home => "its memory is there, and it was idle",
+        MigrationReason::Together => "it was idle, and the VM can run together there",
     }
 }
 

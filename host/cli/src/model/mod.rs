@@ -8,6 +8,7 @@ mod exits;
 mod hart;
 mod machine;
 mod sample;
+mod share;
 mod trace;
 mod vm;
 
@@ -19,6 +20,7 @@ pub use exits::ExitsView;
 pub use hart::{HartView, Load};
 pub use machine::{InfoView, MachineView, NodeView};
 pub use sample::Sample;
+pub use share::LatencyView;
 pub use trace::{VcpuTraceView, cause_label};
 pub use vm::{MemoryView, PlacementView, VcpuRates, VcpuView, VmView};
 

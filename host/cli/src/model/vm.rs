@@ -3,6 +3,7 @@
 use control::{DiskUse, PlacementStats, StopReason, VcpuState, VcpuStats, VmMemory, VmStats, VmSummary};
 use serde::Serialize;
 
+use super::share::ShareView;
 use super::{ExitsView, LARGE_PAGE, PAGE, Sample, grown, seconds, share};
 
 /// A VM.
@@ -87,6 +88,8 @@ pub struct VmCountersView {
     pub zero_bytes: u64,
     /// What became of its pages by placement.
     pub placement: PlacementView,
+    /// How it shares harts with others.
+    pub share: ShareView,
     /// Its vCPUs.
     pub vcpus: Vec<VcpuView>,
     /// What it did between two looks.
@@ -183,6 +186,8 @@ pub struct VcpuView {
     pub faults: u64,
     /// Moves from one hart to another.
     pub migrations: u64,
+    /// Who runs on its hart, as `VM/INDEX`, while it is `ready`.
+    pub waits_for: Option<String>,
     /// All exits.
     pub exits_total: u64,
     /// Exits by cause.
@@ -254,7 +259,12 @@ impl VmView {
         let view = |vm: &VmSummary| {
             let now = sample.vm_stats.get(&vm.id);
             let earlier = before.and_then(|before| before.vm_stats.get(&vm.id));
-            let counters = now.map(|now| VmCountersView::new(now, earlier, hz));
+            let mut counters = now.map(|now| VmCountersView::new(now, earlier, hz));
+            let vcpus = counters.iter_mut().flat_map(|counters| &mut counters.vcpus);
+            for vcpu in vcpus.filter(|vcpu| vcpu.state == vcpu_state_label(VcpuState::Ready)) {
+                vcpu.waits_for =
+                    running_on(sample, vcpu.hart).filter(|who| *who != format!("{}/{}", vm.name, vcpu.index));
+            }
             Self { counters, ..Self::new(vm, hz) }
         };
         sample.vms.iter().map(view).collect()
@@ -269,6 +279,12 @@ impl VmView {
     pub fn resident_on(&self, node: u8) -> u64 {
         self.resident.iter().filter(|part| part.node == node).map(|part| part.total_bytes).sum()
     }
+}
+
+/// Who runs on a hart, as `VM/INDEX`.
+fn running_on(sample: &Sample, hart: u16) -> Option<String> {
+    let (vm, vcpu) = sample.stats.harts.iter().find(|stats| stats.index.0 == hart)?.running?;
+    Some(format!("{}/{vcpu}", sample.vm_name(vm)?))
 }
 
 impl VmCountersView {
@@ -298,6 +314,7 @@ impl VmCountersView {
             merged_bytes: now.pages_merged.saturating_mul(PAGE),
             zero_bytes: now.zero_pages_returned.saturating_mul(PAGE),
             placement: PlacementView::from(&now.placement),
+            share: ShareView::from(&now.share),
             rates: earlier.map(|earlier| VmRates::between(now, earlier, passed, &vcpus, hz)),
             vcpus,
         }
@@ -351,6 +368,7 @@ impl VcpuView {
             wait_s: seconds(now.wait_ticks, hz),
             faults: now.faults,
             migrations: now.migrations,
+            waits_for: None,
             exits_total: now.exits.total(),
             exits: now.exits.into(),
             rates: earlier.map(rates),

@@ -87,7 +87,9 @@ impl Monitor {
                 one(Reply::Vms(self.vms.clone()))
             }
             Request::MachineStats => one(Reply::MachineStats(raw::stats(self.size, self.at_s()))),
-            Request::VmStats { vm } => one(Reply::VmStats(raw::vm_stats(self.size, self.vm(&vm)?, self.at_s()))),
+            Request::VmStats { vm } => {
+                one(Reply::VmStats(Box::new(raw::vm_stats(self.size, self.vm(&vm)?, self.at_s()))))
+            }
             Request::Events { from } => one(Reply::Events(self.batch(from))),
             Request::EventsFollow { from, .. } => {
                 self.followers.push(id);

@@ -5,7 +5,7 @@ use std::io::Read;
 use addr::{CpuIndex, VcpuIndex};
 use control::{
     CellInfo, ConsoleRange, EventBatch, ExitTrace, Followed, Label, MAX_DATA, MachineInfo, MachineStats, Memory, Name,
-    PageKind, PanicBy, Reply, Request, StoreInfo, VmSpec, VmStats, VmSummary,
+    PageKind, PanicBy, Reply, Request, Setting, StoreInfo, VmSpec, VmStats, VmSummary,
 };
 
 use super::{Client, ClientError, Stream};
@@ -73,6 +73,11 @@ impl Client {
         self.done(Request::ResetVm { vm: vm.clone() }, "ResetVm")
     }
 
+    /// Changes a VM, running or not.
+    pub fn set_vm(&self, vm: &Name, settings: Vec<Setting>) -> Result<(), ClientError> {
+        self.done(Request::SetVm { vm: vm.clone(), settings }, "SetVm")
+    }
+
     /// Forgets a stopped VM.
     pub fn destroy_vm(&self, vm: &Name) -> Result<(), ClientError> {
         self.done(Request::DestroyVm { vm: vm.clone() }, "DestroyVm")
@@ -85,7 +90,7 @@ impl Client {
 
     /// Counters of a VM.
     pub fn vm_stats(&self, vm: &Name) -> Result<VmStats, ClientError> {
-        expect!(self.call(Request::VmStats { vm: vm.clone() })?, "VmStats", Reply::VmStats(stats) => stats)
+        expect!(self.call(Request::VmStats { vm: vm.clone() })?, "VmStats", Reply::VmStats(stats) => *stats)
     }
 
     /// The latest exits of a vCPU.

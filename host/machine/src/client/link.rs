@@ -200,6 +200,7 @@ const fn label(request: &Request) -> &'static str {
         Request::KillVm { .. } => "KillVm",
         Request::ResetVm { .. } => "ResetVm",
         Request::DestroyVm { .. } => "DestroyVm",
+        Request::SetVm { .. } => "SetVm",
         Request::MachineStats => "MachineStats",
         Request::VmStats { .. } => "VmStats",
         Request::Events { .. } => "Events",

@@ -86,6 +86,10 @@ pub(super) struct View<'a> {
 }
 
 impl Gangs for View<'_> {
+    fn now(&self) -> u64 {
+        self.now
+    }
+
     fn called_at(&self, entity: Entity) -> Option<u64> {
         let vm = self.vms.get(usize::from(entity.vm.0))?;
         vm.mode.holds(vm.signs, second(self.now)).then_some(vm.called_at)
@@ -290,7 +294,7 @@ impl Play {
             self.picks += 1;
             let view =
                 View { vms: &self.vms, vcpus: &self.vcpus, harts: &self.harts, rules: self.rules, now: self.now };
-            let Some(pick) = self.queues[hart].pick_together(self.now, &view) else {
+            let Some(pick) = self.queues[hart].pick_together(&view) else {
                 self.harts[hart].follows = None;
                 return;
             };

@@ -7,7 +7,7 @@ use crate::{
 use ::cell::CellId;
 use addr::VmId;
 use alloc::{boxed::Box, vec::Vec};
-use control::{Event, EventKind, Name, OnFailure, StopReason, VmSpec, VmState, VmSummary};
+use control::{Event, EventKind, Name, OnFailure, Setting, StopReason, VmSpec, VmState, VmSummary};
 
 /// What the leader knows of a VM of another cell: it is enough to say what was lost.
 #[derive(Debug)]
@@ -60,6 +60,13 @@ impl Directory {
     /// A VM was forgotten.
     pub fn remove(&mut self, name: &Name) {
         self.vms.retain(|vm| vm.spec.name != *name);
+    }
+
+    /// A VM was changed.
+    pub fn set(&mut self, name: &Name, settings: &[Setting]) {
+        for vm in self.vms.iter_mut().filter(|vm| vm.spec.name == *name) {
+            settings.iter().for_each(|setting| setting.apply(&mut vm.spec));
+        }
     }
 
     /// Another cell tells what has become of a VM.

@@ -3,7 +3,7 @@
 use crate::{
     hart::{self, PreemptionPoint},
     io::at_cost_of,
-    machine::{capabilities, memory, relief},
+    machine::{self, capabilities, memory, relief},
     services::{
         build::{self, Loading, Step},
         mail::{self, Message},
@@ -13,7 +13,7 @@ use crate::{
 };
 use addr::{CpuIndex, VmId};
 use alloc::{sync::Arc, vec::Vec};
-use control::{ControlError, EventKind, StopReason, VmSpec, VmState};
+use control::{ControlError, EventKind, Setting, StopReason, VmSpec, VmState};
 use frames::{VmCensus, VmPages};
 use rv::csr;
 use spin::Mutex;
@@ -200,6 +200,23 @@ impl Record {
             self.state = VmState::Running;
             crate::trace::record(Some(self.id), EventKind::VmResumed);
         }
+        Ok(())
+    }
+
+    /// Changes it, at once and for its later lives.
+    ///
+    /// # Errors
+    /// Its description would be wrong.
+    pub fn set(&mut self, settings: &[Setting]) -> Result<(), ControlError> {
+        self.spec = Arc::new(self.spec.with_settings(settings)?);
+        let second = machine::second(csr::time::read());
+        for setting in settings {
+            if let Some(life) = &self.life {
+                life.together().set(*setting, second);
+            }
+            crate::trace::record(Some(self.id), EventKind::VmSet { setting: *setting });
+        }
+        hart::all().iter().for_each(|hart| mail::send(hart, Message::Weigh(self.id)));
         Ok(())
     }
 

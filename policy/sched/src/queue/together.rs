@@ -32,20 +32,21 @@ impl RunQueue {
 
     /// Like [`RunQueue::pick_next`], where `gangs` may want vCPUs of a VM to run together. `None` only if nobody is runnable.
     #[inline]
-    pub fn pick_together(&mut self, now: u64, gangs: &impl Gangs) -> Option<Pick> {
-        if self.queued.len() > 1 {
-            return self.pick_of_many(now, gangs);
+    pub fn pick_together(&mut self, gangs: &impl Gangs) -> Option<Pick> {
+        if self.queued.len() > 1 && gangs.are_there() {
+            return self.pick_of_many(gangs);
         }
         self.is_called = false;
         Some(Pick { entity: self.pick_next()?, calls: false, turn_at: None })
     }
 
-    fn pick_of_many(&mut self, now: u64, gangs: &impl Gangs) -> Option<Pick> {
+    fn pick_of_many(&mut self, gangs: &impl Gangs) -> Option<Pick> {
         let running = self.unfinished().map(|running| running.entity);
         if let Some(entity) = running.filter(|_| !self.is_called) {
             return Some(Pick { entity, calls: false, turn_at: self.turn_at });
         }
         self.is_called = false;
+        let now = gangs.now();
         let least = self.queued.iter().map(|queued| queued.vruntime).min()?;
         let (at, rank) = self.first(now, least, gangs, None)?;
         // Whoever called wanted something else, or calls for one that is too far ahead.

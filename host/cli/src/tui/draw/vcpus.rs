@@ -23,10 +23,12 @@ enum Id {
     Total,
     Faults,
     Moves,
+    Gang,
+    WaitsFor,
     Causes,
 }
 
-const COLUMNS: [Column<Id>; 12] = [
+const COLUMNS: [Column<Id>; 14] = [
     column(Id::Vm, "VM", 8, 20, false, 0),
     column(Id::Vcpu, "vCPU", 5, 5, true, 1),
     column(Id::State, "STATE", 8, 8, false, 2),
@@ -38,7 +40,9 @@ const COLUMNS: [Column<Id>; 12] = [
     column(Id::Total, "EXITS", 11, 11, true, 10),
     column(Id::Faults, "FAULTS", 9, 9, true, 9),
     column(Id::Moves, "MOVES", 6, 6, true, 7),
-    column(Id::Causes, "EXITS BY CAUSE SINCE ITS CREATION", 40, 120, false, 11),
+    column(Id::Gang, "GANG", 4, 4, false, 11),
+    column(Id::WaitsFor, "WAITS FOR", 10, 24, false, 12),
+    column(Id::Causes, "EXITS BY CAUSE SINCE ITS CREATION", 40, 120, false, 13),
 ];
 
 const fn column(id: Id, title: &'static str, width: u16, most: u16, is_number: bool, rank: u8) -> Column<Id> {
@@ -94,6 +98,14 @@ fn cell(view: &MachineView, vm: &VmView, vcpu: &VcpuView, id: Id, theme: Theme) 
         Id::Total => (units::count(vcpu.exits_total), theme.dim()),
         Id::Faults => (units::count(vcpu.faults), theme.dim()),
         Id::Moves => (units::count(vcpu.migrations), theme.dim()),
+        Id::Gang => {
+            let together = vm.counters.as_ref().is_some_and(|counters| counters.share.together);
+            (
+                if together { "yes" } else { "-" }.to_owned(),
+                if together { theme.tone(Tone::Notice) } else { theme.dim() },
+            )
+        }
+        Id::WaitsFor => (vcpu.waits_for.clone().unwrap_or_default(), plain),
         Id::Causes => {
             let ranked = vcpu.exits.ranked();
             let parts = ranked.iter().map(|(cause, count)| format!("{} {}", cause.label(), units::rate(*count as f64)));
