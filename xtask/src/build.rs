@@ -6,13 +6,16 @@ use anyhow::{Context, Result};
 use image::command::run_shown;
 
 use crate::flatten::flatten;
-use crate::tree::{BARE_TARGET, GUEST_TARGET, Tree, WORKLOADS};
+use crate::tree::{BARE_TARGET, GUEST_TARGET, SPLASHOS, Tree, WORKLOADS};
 use crate::{setup, stamp};
 
 /// The package that is the monitor.
 const MONITOR: &str = "monitor";
 /// The emulator's plugin that `mirrorball bench overhead` counts with.
 const COUNTER: &str = "instruction-counter";
+
+/// The program of [`SPLASHOS`] that experiments boot.
+const SPLASH: &str = "splash";
 
 /// The emulator's plugin that is the machine model.
 const MODEL: &str = "numa-plugin";
@@ -32,8 +35,8 @@ pub struct Flat {
     pub bytes: usize,
 }
 
-/// Builds all that a machine boots and that an experiment needs; returns the flat binaries of the monitor and, where it
-/// exists, the probe guest and the firmware.
+/// Builds all that a machine boots and that an experiment needs; returns the flat binaries of the monitor, the probe
+/// guest, the firmware and the programs on SPLASHOS.
 ///
 /// # Errors
 /// The target is missing and cannot be installed, or a package does not build.
@@ -52,8 +55,13 @@ pub fn machine_programs(tree: &Tree) -> Result<Vec<Flat>> {
     let mut cargo = tree.cargo();
     cargo.args(["build", "--profile", "monitor", "--target", GUEST_TARGET, "-p", WORKLOADS, "--bin", "load"]);
     run_shown(cargo.args(quiet))?;
+    let mut cargo = tree.cargo();
+    cargo.args(["build", "--profile", "monitor", "--target", GUEST_TARGET, "-p", SPLASHOS, "--bins", "--examples"]);
+    run_shown(cargo.args(quiet))?;
     run_shown(tree.cargo().args(["build", "-p", COUNTER, "-p", MODEL]).args(quiet))?;
-    packages.iter().map(|package| flatten_file(tree, &folder, package)).collect()
+    let guests = tree.target_dir()?.join(GUEST_TARGET).join("monitor");
+    let flat = packages.iter().map(|package| flatten_file(tree, &folder, package));
+    flat.chain([flatten_file(tree, &guests, SPLASH)]).collect()
 }
 
 /// Where the monitor's flat binary is once it is built.

@@ -13,7 +13,7 @@ use std::path::{Path, PathBuf};
 use anyhow::{Result, bail};
 use image::command::{output_of, run_shown};
 
-use crate::tree::{BARE_TARGET, GUEST_TARGET, Tree, WORKLOADS};
+use crate::tree::{BARE_TARGET, GUEST_TARGET, SPLASHOS, Tree, WORKLOADS};
 
 /// Runs every check.
 ///
@@ -46,8 +46,8 @@ fn clippy(tree: &Tree) -> Result<()> {
     }
     run_shown(host.args(["--", "-D", "warnings"]))?;
     let bare = bare.iter().map(|package| (BARE_TARGET, package.as_str()));
-    // A Linux program without a C library: its guest's half is seen for that target only.
-    for (target, package) in bare.chain([(GUEST_TARGET, WORKLOADS)]) {
+    // A Linux program without a C library, and programs without Linux: their guests' halves are seen for that target only.
+    for (target, package) in bare.chain([(GUEST_TARGET, WORKLOADS), (GUEST_TARGET, SPLASHOS)]) {
         let mut cargo = tree.cargo();
         run_shown(cargo.args(["clippy", "-q", "--target", target, "-p", package, "--", "-D", "warnings"]))?;
     }

@@ -23,6 +23,9 @@ pub const FIRMWARE: &str = "firmware";
 /// The package whose program runs the lab's workloads inside guests, built for [`GUEST_TARGET`].
 pub const WORKLOADS: &str = "workloads";
 
+/// The library operating system, whose programs are built for [`GUEST_TARGET`], too.
+pub const SPLASHOS: &str = "splashos";
+
 /// The package with the tests that need the emulated machine.
 pub const SYSTEM_TESTS: &str = "system-tests";
 

@@ -5,6 +5,7 @@
 //! - [`Size`]: how much; [`Crew`]: the threads that a workload runs on, and how they wait; [`Barrier`] for them.
 //! - [`compute`], [`engineering`], [`raytrace`], [`radix`], [`web`]: one workload each, with the result that each size must give.
 //!   Results do not depend on the number of threads.
+//! - [`splash`]: parallel programs of the kind of SPLASH-2, which Linux and SPLASHOS run from one source.
 //! - [`symbols::Ranges`]: finds pieces of code in a Linux kernel's list of symbols.
 //!
 //! # Program `load`
@@ -30,6 +31,7 @@ pub mod marks;
 pub mod radix;
 pub mod random;
 pub mod raytrace;
+pub mod splash;
 pub mod symbols;
 pub mod web;
 

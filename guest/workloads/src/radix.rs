@@ -10,7 +10,8 @@ use crate::{Barrier, Crew, Size};
 
 const DIGIT_BITS: u32 = 11;
 const DIGITS: usize = 1 << DIGIT_BITS;
-const PASSES: u32 = 32_u32.div_ceil(DIGIT_BITS);
+/// How often keys move: once for each of their digits.
+pub const PASSES: u32 = 32_u32.div_ceil(DIGIT_BITS);
 
 /// Runs the workload. 0 = the keys are not sorted.
 pub fn run(crew: &dyn Crew, size: Size) -> u64 {
@@ -39,27 +40,33 @@ pub const fn expected(size: Size) -> u64 {
 fn sort(crew: &dyn Crew, keys: Vec<AtomicU32>) -> Vec<AtomicU32> {
     let zeros = |count: usize| -> Vec<AtomicU32> { (0..count).map(|_| AtomicU32::new(0)).collect() };
     let other = zeros(keys.len());
-    let counts = zeros(crew.threads() * DIGITS);
+    let counts = tables(crew.threads());
     let barrier = Barrier::new();
     crew.each(&|thread| {
         let (mut from, mut to) = (&keys, &other);
         for pass in 0..PASSES {
-            sort_by_digit(thread, crew, pass * DIGIT_BITS, (from, to), &counts, &barrier);
+            sort_pass(thread, crew, pass, (from, to), &counts, &barrier);
             core::mem::swap(&mut from, &mut to);
         }
     });
     if PASSES.is_multiple_of(2) { keys } else { other }
 }
 
-fn sort_by_digit(
+/// The counts of each digit of each thread.
+pub fn tables(threads: usize) -> Vec<AtomicU32> {
+    (0..threads * DIGITS).map(|_| AtomicU32::new(0)).collect()
+}
+
+/// Moves the keys of this thread to where their digits of pass `pass` want them. All threads call it.
+pub fn sort_pass(
     thread: usize,
     crew: &dyn Crew,
-    shift: u32,
+    pass: u32,
     (from, to): (&[AtomicU32], &[AtomicU32]),
     counts: &[AtomicU32],
     barrier: &Barrier,
 ) {
-    let threads = crew.threads();
+    let (threads, shift) = (crew.threads(), pass * DIGIT_BITS);
     let mine = &from[from.len() * thread / threads..from.len() * (thread + 1) / threads];
     let digit = |key: u32| (key >> shift) as usize % DIGITS;
     let row = &counts[thread * DIGITS..(thread + 1) * DIGITS];

@@ -1,5 +1,8 @@
 //! Repeatable random numbers: SplitMix64.
 
+/// What the state grows by with each number.
+const STEP: u64 = 0x9e37_79b9_7f4a_7c15;
+
 /// A generator.
 #[derive(Clone, Debug)]
 pub struct Random(u64);
@@ -10,9 +13,14 @@ impl Random {
         Self(seed)
     }
 
+    /// The generator of a seed once it has drawn `count` numbers.
+    pub const fn after(seed: u64, count: u64) -> Self {
+        Self(seed.wrapping_add(count.wrapping_mul(STEP)))
+    }
+
     /// The next number.
     pub fn draw(&mut self) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        self.0 = self.0.wrapping_add(STEP);
         let mut value = self.0;
         value = (value ^ (value >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
         value = (value ^ (value >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
@@ -34,6 +42,14 @@ impl Random {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_generator_may_begin_anywhere() {
+        let mut all = Random::new(3);
+        for count in 0..100 {
+            assert_eq!(Random::after(3, count).draw(), all.draw());
+        }
+    }
 
     #[test]
     fn numbers_repeat_and_keep_their_bounds() {

@@ -15,6 +15,9 @@ const LOAD_VARIABLE: &str = "MIRRORBALL_LOAD";
 /// Names the counting plugin where it is not the one that this tree built.
 const COUNTER_VARIABLE: &str = "MIRRORBALL_COUNTER";
 
+/// Names the programs on SPLASHOS where they are not those that this tree built.
+const SPLASH_VARIABLE: &str = "MIRRORBALL_SPLASH";
+
 /// Where bare-metal programs lie in the target folder.
 const BARE: &str = "riscv64imac-unknown-none-elf/monitor";
 /// Where programs lie that run inside Linux guests.
@@ -42,6 +45,17 @@ pub fn probe() -> Result<PathBuf, LabError> {
 /// [`LabError::Missing`] if it has not been built.
 pub fn probe_program() -> Result<PathBuf, LabError> {
     existing(probe()?.with_extension(""), "./x build")
+}
+
+/// The parallel programs on SPLASHOS.
+///
+/// # Errors
+/// [`LabError::Missing`] if they have not been built.
+pub fn splash() -> Result<PathBuf, LabError> {
+    if let Some(path) = std::env::var_os(SPLASH_VARIABLE).filter(|path| !path.is_empty()) {
+        return existing(path.into(), "./x build");
+    }
+    existing(target_dir().join(GUEST).join("splash.bin"), "./x build")
 }
 
 /// The host system for KVM: its initial file system, without guests.

@@ -32,6 +32,7 @@
 //! | `messages` | messages between vCPUs that move, with interrupt files in hardware and in software |
 //! | `linux` | Debian's kernel to user space, on all shapes; overcommitted |
 //! | `loads` | workloads on the bare machine, in a VM and under KVM, with the known results |
+//! | `splash` | programs on SPLASHOS, and how it ends |
 //! | `system` | whole Debian: U-Boot, persistent disks, partitions, networks, orderly ends |
 //!
 //! Here: what they share.
