@@ -6,7 +6,7 @@ use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, bail, ensure};
-use image::{Cache, Kernel, KvmHost, LoadParts, NfsDisk, RecipeKey, RootImage, UBoot};
+use image::{Cache, CloudImage, Kernel, KvmHost, LoadParts, NfsDisk, RecipeKey, RootImage, UBoot};
 
 /// Folders of downloads, and those that an interrupted build may leave beside its kind's `-packages`.
 const OTHERS: [&str; 3] = ["apt", "kernel-modules", "u-boot-package"];
@@ -49,7 +49,7 @@ fn entries(root: &Path) -> Result<Vec<PathBuf>> {
 }
 
 fn recipes() -> Vec<RecipeKey> {
-    let own = [Kernel::recipe(), UBoot::recipe(), RootImage::recipe(), KvmHost::recipe(), NfsDisk::recipe()];
+    let own = [Kernel::recipe(), UBoot::recipe(), RootImage::recipe(), CloudImage::recipe(), KvmHost::recipe(), NfsDisk::recipe()];
     own.into_iter().chain(LoadParts::recipes()).collect()
 }
 

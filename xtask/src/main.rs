@@ -23,7 +23,7 @@ use std::time::Duration;
 
 use anyhow::{Context, Result};
 use clap::{Parser, Subcommand};
-use image::{Cache, Kernel, KvmHost, LoadParts, NfsDisk, RootImage, UBoot};
+use image::{Cache, CloudImage, Kernel, KvmHost, LoadParts, NfsDisk, RootImage, UBoot};
 
 use crate::tree::Tree;
 
@@ -76,6 +76,9 @@ enum Chore {
         /// The workload guests and the KVM host of the lab as well
         #[arg(long)]
         loads: bool,
+        /// Only what `mirrorball launch` starts if nobody names an image: a Debian with cloud-init that boots by EFI, and the firmware
+        #[arg(long, conflicts_with = "loads")]
+        cloud: bool,
     },
     /// Build and run the host command, with what its machine or experiment needs; asks before it installs or downloads anything
     #[command(disable_help_flag = true)]
@@ -133,7 +136,12 @@ fn run(chore: Chore) -> Result<ExitCode> {
             fuzz::run(&tree, &fuzz::Round { target, input, time, runs, record })?;
         }
         Chore::Refusals => refusals::run(&tree)?,
-        Chore::Image { loads } => {
+        Chore::Image { cloud: true, .. } => {
+            let (firmware, image) = build_cloud(&tree)?;
+            println!("u-boot       {}", firmware.binary().display());
+            println!("cloud image  {}", image.disk().display());
+        }
+        Chore::Image { loads, cloud: false } => {
             let guests = build_images(&tree)?;
             print_places(&guests);
             if loads {
@@ -169,6 +177,16 @@ fn build_images(tree: &Tree) -> Result<Guests> {
     let firmware = UBoot::get_or_build(&cache)?;
     let root = RootImage::get_or_build(&cache, &kernel)?;
     Ok(Guests { kernel, firmware, root })
+}
+
+/// Builds what `mirrorball launch` starts without an image.
+fn build_cloud(tree: &Tree) -> Result<(UBoot, CloudImage)> {
+    setup::machine(tree)?;
+    let cache = Cache::open()?;
+    let kernel = Kernel::get_or_build(&cache)?;
+    let firmware = UBoot::get_or_build(&cache)?;
+    let image = CloudImage::get_or_build(&cache, &kernel)?;
+    Ok((firmware, image))
 }
 
 fn print_places(guests: &Guests) {

@@ -8,10 +8,10 @@ use std::path::Path;
 
 use anyhow::{Context, Result, bail, ensure};
 use claims::Claims;
-use image::{Cache, Kernel, KvmHost, LoadParts, NfsDisk, RecipeKey, RootImage, UBoot};
+use image::{Cache, CloudImage, Kernel, KvmHost, LoadParts, NfsDisk, RecipeKey, RootImage, UBoot};
 
 use crate::tree::Tree;
-use crate::{build, build_images, build_small_loads, setup};
+use crate::{build, build_cloud, build_images, build_small_loads, setup};
 
 /// Artifacts that `./x image` makes, as paths in the cache begin.
 const IMAGES: [&str; 3] = ["kernel", "root", "u-boot"];
@@ -28,6 +28,17 @@ pub struct Needs {
     pub images: bool,
     /// The lab's workload guests.
     pub loads: bool,
+    /// What `launch` boots: the firmware, and the image that it starts if nobody names one.
+    pub cloud: Option<Cloud>,
+}
+
+/// What `launch` needs of the cache.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Cloud {
+    /// U-Boot: the image is a file of the user's.
+    Firmware,
+    /// The project's image, too.
+    Image,
 }
 
 /// What making something takes: minutes on two cores, and GiB in the cache.
@@ -150,8 +161,13 @@ fn make(tree: &Tree, needs: Needs, yes: bool, without_terminal: WithoutTerminal)
             build_small_loads(&guests.kernel)?;
             LoadParts::get_or_build(&Cache::open()?, &guests.kernel)?;
         }
+    } else if needs.cloud == Some(Cloud::Image) {
+        build_cloud(tree)?;
     } else {
         setup::emulator()?;
+        if needs.cloud.is_some() {
+            UBoot::get_or_build(&Cache::open()?)?;
+        }
     }
     build::machine_programs(tree).map(drop)
 }
@@ -167,16 +183,33 @@ fn needs_of(arguments: &[String]) -> Needs {
         || own().find(|word| word.ends_with(".toml")).map_or_else(Needs::default, |file| in_file(file, 0));
     match words.next() {
         Some("run" | "demo") => Needs { machine: true, ..machine_file() },
+        Some("launch") => Needs { machine: true, cloud: Some(cloud_of(arguments)), ..Needs::default() },
         Some("create") => {
             let guests = machine_file();
             Needs { machine: guests.images, ..guests }
         }
         Some("bench") => match words.next() {
             None | Some("list" | "report") => Needs::default(),
-            Some(name) => Needs { machine: true, images: true, loads: !WITHOUT_LOADS.contains(&name) },
+            Some(name) => {
+                Needs { machine: true, images: true, loads: !WITHOUT_LOADS.contains(&name), ..Needs::default() }
+            }
         },
         _ => Needs::default(),
     }
+}
+
+/// Whether `launch` names an image: a word that is neither an option nor an option's value.
+fn cloud_of(arguments: &[String]) -> Cloud {
+    const FLAGS: [&str; 3] = ["--network", "--no-wait", "--restricted"];
+    let mut words = arguments.iter().skip_while(|word| *word != "launch").skip(1);
+    while let Some(word) = words.next() {
+        match word.strip_prefix('-') {
+            None => return Cloud::Firmware,
+            Some(option) if option.contains('=') || FLAGS.contains(&word.as_str()) => {}
+            Some(_) => drop(words.next()),
+        }
+    }
+    Cloud::Image
 }
 
 /// The guests that a machine file names, or the VM files in it. A file that cannot be read is for `mirrorball` to complain about.
@@ -207,7 +240,7 @@ fn missing_for(tree: &Tree, needs: Needs) -> Result<Vec<Missing>> {
     let mut lacks = |what: &str, price: &str, is_fetched| {
         missing.push(Missing { what: what.to_owned(), price: price.to_owned(), is_fetched });
     };
-    let packages = if needs.images { setup::missing_packages() } else { setup::missing_emulator() };
+    let packages = if needs.images || needs.cloud == Some(Cloud::Image) { setup::missing_packages() } else { setup::missing_emulator() };
     if !packages.is_empty() {
         let what = format!("packages on this machine: {}", packages.join(", "));
         lacks(&what, &prices.packages()?, true);
@@ -226,6 +259,12 @@ fn missing_for(tree: &Tree, needs: Needs) -> Result<Vec<Missing>> {
     };
     if needs.images && ![Kernel::recipe(), UBoot::recipe(), RootImage::recipe()].into_iter().all(is_there) {
         lacks("the Debian guests", &prices.guests()?.to_string(), true);
+    }
+    if needs.cloud.is_some() && !is_there(UBoot::recipe()) {
+        lacks("U-Boot, the firmware that boots cloud images", "a package of Debian", true);
+    }
+    if needs.cloud == Some(Cloud::Image) && ![Kernel::recipe(), CloudImage::recipe()].into_iter().all(is_there) {
+        lacks("the cloud image", "10 to 15 min, 0.6 GiB in the cache, up to 1.5 GiB while it is made", true);
     }
     let loads = LoadParts::recipes().into_iter().chain([KvmHost::recipe(), NfsDisk::recipe()]);
     if needs.loads && !loads.into_iter().all(is_there) {
@@ -291,6 +330,15 @@ mod tests {
         };
         let machine = Needs { machine: true, ..Needs::default() };
         let guests = Needs { images: true, ..machine };
+        let launched = |cloud| Needs { cloud: Some(cloud), ..machine };
+        for (text, cloud) in [
+            ("launch", Cloud::Image),
+            ("launch --cpus 2 --network --name=web", Cloud::Image),
+            ("launch debian.qcow2 --cpus 2", Cloud::Firmware),
+            ("launch --no-wait noble", Cloud::Firmware),
+        ] {
+            assert_eq!(needs_of(&words(text)), launched(cloud), "{text}");
+        }
         let own = file("own.toml", "kernel = \"Image\" # not \"cache:kernel/Image\"\n");
         assert_eq!(needs_of(&words(&format!("run --detach {own}"))), machine);
         let debian = file("debian.toml", "kernel = \"cache:kernel/Image\"\n");
@@ -330,7 +378,7 @@ mod tests {
 
     #[test]
     fn the_demo_needs_the_guests_whatever_it_boots() {
-        let guests = Needs { machine: true, images: true, loads: false };
+        let guests = Needs { machine: true, images: true, ..Needs::default() };
         assert_eq!(needs_of_demo("no such file"), guests);
         assert_eq!(needs_of_demo(concat!(env!("CARGO_MANIFEST_DIR"), "/../examples/demo.toml")), guests);
     }

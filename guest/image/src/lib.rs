@@ -19,6 +19,7 @@
 
 mod apt;
 mod cache;
+mod cloud;
 pub mod command;
 mod cpio;
 mod debian;
@@ -34,6 +35,7 @@ mod uboot;
 
 pub use apt::PrivateApt;
 pub use cache::{Cache, Scratch};
+pub use cloud::CloudImage;
 pub use cpio::Archive;
 pub use debian::{GUEST_ARCHITECTURE, GUEST_SUITE, codename_of_this_machine};
 pub use kernel::Kernel;

@@ -24,7 +24,7 @@ use crate::emulator::PlainMachine;
 use crate::kernel::Kernel;
 use crate::progress::Step;
 use crate::recipe::{Recipe, RecipeKey};
-use tree::{Owners, RootTree};
+pub(crate) use tree::{Owners, RootTree};
 pub(crate) use workload::{download as patched_source, download_upstream as upstream_source};
 
 /// What is installed, besides what these depend on. The first is apt's name for what every Debian system has.

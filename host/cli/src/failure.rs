@@ -5,6 +5,7 @@ use std::path::PathBuf;
 
 use config::ConfigError;
 use control::{ControlError, VmState};
+use images::ImageError;
 use machine::ClientError;
 use thiserror::Error;
 
@@ -12,6 +13,15 @@ use thiserror::Error;
 pub const EXEC_FAILED: u8 = 125;
 /// The command of `exec` has not ended in time: as with `timeout`.
 const EXEC_TIMED_OUT: u8 = 124;
+
+/// What `launch` and `image add` end with, for scripts (docs/cli.md).
+const IMAGE_UNUSABLE: u8 = 3;
+const IMAGE_DAMAGED: u8 = 4;
+const IMAGE_FOREIGN: u8 = 5;
+const IMAGE_ENCRYPTED: u8 = 6;
+const PORT_IN_USE: u8 = 7;
+const NO_ROOM: u8 = 8;
+const NOT_UP: u8 = 9;
 
 /// Why a command failed.
 #[derive(Debug, Error)]
@@ -57,6 +67,23 @@ pub enum Failure {
         /// What was waited for.
         error: machine::AgentError,
     },
+    /// An image cannot be used.
+    #[error("{error}")]
+    Image {
+        /// Why.
+        error: ImageError,
+    },
+    /// A port of this host cannot be had.
+    #[error("port {port} of this host cannot be had: {source}; something else listens on it, or it is below 1024")]
+    Port {
+        /// Which.
+        port: u16,
+        /// Why.
+        source: io::Error,
+    },
+    /// Nobody could log in to a VM in time.
+    #[error("{0}")]
+    NotUp(String),
     /// The command line asks for something impossible.
     #[error("{0}")]
     Usage(String),
@@ -71,6 +98,9 @@ impl Failure {
         match self {
             Self::Exec { cause } => cause.exec_status(),
             Self::TimedOut { .. } => EXEC_TIMED_OUT,
+            Self::Image { error } => image_status(error),
+            Self::Port { .. } => PORT_IN_USE,
+            Self::NotUp(_) => NOT_UP,
             Self::Config(_) | Self::Usage(_) | Self::Client { error: ClientError::SeveralMachines { .. } } => 2,
             _ => 1,
         }
@@ -93,6 +123,17 @@ impl Failure {
     /// A failure of the operating system.
     pub fn system(what: &'static str) -> impl FnOnce(io::Error) -> Self {
         move |source| Self::System { what, source }
+    }
+}
+
+fn image_status(error: &ImageError) -> u8 {
+    match error {
+        ImageError::Unusable { fault, .. } if fault.is_damage() => IMAGE_DAMAGED,
+        ImageError::Unusable { fault, .. } if fault.is_other_architecture() => IMAGE_FOREIGN,
+        ImageError::Unusable { fault, .. } if fault.is_encrypted() => IMAGE_ENCRYPTED,
+        ImageError::Unusable { .. } => IMAGE_UNUSABLE,
+        ImageError::NoRoom { .. } => NO_ROOM,
+        _ => 1,
     }
 }
 

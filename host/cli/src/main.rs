@@ -6,7 +6,7 @@
 //! - [`model`]: what is shown. The same types are the JSON, the rows of tables and the source of the live view.
 //! - [`output`]: standard output, tables, colour, numbers for people. [`failure`]: one line and an exit status.
 //! - [`console`]: a VM's console on a terminal or through pipes. [`tui`]: the live view. [`demo`]: one command in all
-//!   VMs, with progress and a final table.
+//!   VMs, with progress and a final table. [`launched`]: VMs made of cloud images.
 //!
 //! # What it refuses
 //! Names and times that are none, before anything is done; machines of other users; to print control characters that
@@ -26,6 +26,7 @@ mod commands;
 mod console;
 mod demo;
 mod failure;
+mod launched;
 mod model;
 mod output;
 mod tui;

@@ -78,6 +78,7 @@ mod paths;
 mod plan;
 mod problem;
 mod program;
+mod qcow2;
 mod reader;
 mod suggest;
 mod vm_file;
@@ -91,3 +92,4 @@ pub use plan::{
 };
 pub use problem::{ConfigError, Grant, Problem, Severity};
 pub use program::{Program, ProgramError, elf as elf_program, flat as flat_program};
+pub use qcow2::{Qcow2Header, is_qcow2};

@@ -157,17 +157,24 @@ impl RootTree {
 
     /// Lays this project's files, the kernel with its modules and the workload's source over Debian's.
     pub fn add_files(&self, kernel: &Kernel, source: &Path) -> Result<()> {
-        let overlay = self.path.with_extension("overlay");
-        for (path, mode, content) in FILES {
-            write(&overlay, path, mode, content.as_bytes())?;
-        }
         // Empty, not absent: every clone makes up its own at its first boot.
-        write(&overlay, "etc/machine-id", 0o644, b"")?;
-        fs::create_dir_all(overlay.join(SOURCE_PLACE))?;
-        copy(&mut tool("cp")?, &kernel.module_overlay().join("."), &overlay)?;
-        copy(&mut tool("cp")?, &kernel.image(), &overlay.join("boot"))?;
-        copy(&mut tool("cp")?, &kernel.initrd(), &overlay.join("boot"))?;
-        copy(&mut tool("cp")?, &source.join("."), &overlay.join(SOURCE_PLACE))?;
+        let files = [FILES.as_slice(), &[("etc/machine-id", 0o644, "")]].concat();
+        let (modules, image, initrd) = (kernel.module_overlay().join("."), kernel.image(), kernel.initrd());
+        let copies = [(modules.as_path(), ""), (&image, "boot"), (&initrd, "boot"), (&source.join("."), SOURCE_PLACE)];
+        self.lay(&files, &copies)
+    }
+
+    /// Lays files over Debian's, and copies of others: from there, to this folder of the tree.
+    pub fn lay(&self, files: &[(&str, u32, &str)], copies: &[(&Path, &str)]) -> Result<()> {
+        let overlay = self.path.with_extension("overlay");
+        for (path, mode, content) in files {
+            write(&overlay, path, *mode, content.as_bytes())?;
+        }
+        for (from, to) in copies {
+            let to = overlay.join(to);
+            fs::create_dir_all(&to)?;
+            copy(&mut tool("cp")?, from, &to)?;
+        }
         // fakeroot knows files by their inodes: whatever replaces one of them has to go through it.
         copy(&mut self.owners.tool("cp")?, &overlay.join("."), &self.path)
     }

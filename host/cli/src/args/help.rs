@@ -251,3 +251,47 @@ Examples:
   source <(mirrorball completion bash)
   mirrorball completion zsh > ~/.zfunc/_mirrorball
   mirrorball completion fish > ~/.config/fish/completions/mirrorball.fish";
+
+pub const LAUNCH: &str = "\
+The image is one of the store (`mirrorball image ls`), or a file, which is taken into the store first: a disk with a GPT, \
+an EFI system partition and a boot loader for 64-bit RISC-V, as distributions publish for clouds. It is not changed. The \
+VM gets a disk over it, its own keys, a user with sudo and without a password, and a machine of its own, which goes on \
+when this command has ended. It stays defined: `start` starts it again, `rm` forgets it.
+
+Nothing of it is open but its SSH port, on 127.0.0.1, and the ports given with --port; it reaches nothing unless \
+--network is given.
+
+Exit status, besides 0, 1 and 2:
+  3  the image is none, or cannot be booted here
+  4  it is cut off or damaged
+  5  it is for another architecture
+  6  it is encrypted
+  7  a port is in use
+  8  no room on this host's disk
+  9  nobody could log in in time; the VM goes on
+
+Examples:
+  mirrorball launch                                  the project's Debian, as VM debian
+  mirrorball launch noble.qcow2 --name web --port 8080:80
+  mirrorball launch --memory 2G --cpus 4 --disk 20G --network --package git";
+
+pub const SSH: &str = "\
+Runs `ssh` with the VM's port, key and host key; its exit status is passed on.
+
+Examples:
+  mirrorball ssh debian
+  mirrorball ssh debian uname -a";
+
+pub const CP: &str = "\
+Examples:
+  mirrorball cp notes.txt debian:                    to the user's home
+  mirrorball cp -r debian:/var/log logs";
+
+pub const IMAGE: &str = "\
+Images are kept in the cache, as raw disks with holes. What is added is looked at first: format, size, partition table, \
+boot loader; `launch --help` tells the exit statuses.
+
+Examples:
+  mirrorball image add noble.qcow2
+  mirrorball image add Fedora.raw --name fedora
+  mirrorball image ls";

@@ -2,6 +2,7 @@
 
 mod help;
 mod lab;
+mod launch;
 mod values;
 
 use std::path::PathBuf;
@@ -14,6 +15,7 @@ use control::{Label, MAX_SETTINGS, Name, Setting};
 use crate::console::EscapeKey;
 pub use crate::output::ColorChoice;
 pub use lab::{Bench, Demo, FaultKind, Inject, Model, ModelAction, Sim};
+pub use launch::{Cp, ImageAction, ImageArgs, LaunchVm, Ls, Port, PortMap, Rename, Ssh};
 use values::{parse_duration, parse_interval, parse_label, parse_name, parse_setting};
 
 /// Runs emulated NUMA machines under the Mirrorball monitor, watches them and manages their virtual machines.
@@ -46,12 +48,25 @@ pub enum Command {
     /// Boot a machine and its VMs
     #[command(after_help = help::RUN)]
     Run(Run),
+    /// Start a cloud image as a VM of its own, and wait until one can log in
+    #[command(after_help = help::LAUNCH)]
+    Launch(Box<LaunchVm>),
+    /// A shell in a launched VM, or a command
+    #[command(after_help = help::SSH)]
+    Ssh(Ssh),
+    /// Copy files to or from a launched VM
+    #[command(after_help = help::CP)]
+    Cp(Cp),
+    /// List the ports of this host that lead to a launched VM
+    Port(Port),
+    /// List, add or remove images that `launch` starts
+    Image(ImageArgs),
     /// Check a machine file, without booting anything
     #[command(after_help = help::CHECK)]
     Check(Check),
     /// List machines and their VMs
     #[command(after_help = help::LS)]
-    Ls(Json),
+    Ls(Ls),
     /// List a machine's cells, the parts that fail alone, and what is lost
     #[command(after_help = help::CELLS)]
     Cells(Json),
@@ -87,7 +102,15 @@ pub enum Command {
     /// Add a VM to the running machine
     #[command(after_help = help::CREATE)]
     Create(Create),
-    /// Start a stopped VM
+    /// Show what a launched VM is, running or not
+    Inspect(Vm),
+    /// Change the machine file of a launched VM in $EDITOR; it counts from its next start on
+    Edit(Vm),
+    /// Give a launched VM another name
+    Rename(Rename),
+    /// Forget a launched VM that does not run, its disk included
+    Rm(Vm),
+    /// Start a stopped VM; a launched one with its machine
     Start(Vm),
     /// Ask a VM to shut down, and wait until it has
     #[command(after_help = help::STOP)]
@@ -317,6 +340,9 @@ pub struct Create {
     /// Do not start it, whatever its `autostart` says
     #[arg(long)]
     pub no_start: bool,
+    /// Make it again whenever the machine is started, until it is destroyed; the file is read again then
+    #[arg(long)]
+    pub keep: bool,
 }
 
 /// A VM.

@@ -5,6 +5,7 @@ use std::time::Duration;
 use clap::ValueEnum;
 use control::{Gang, Label, MAX_WEIGHT, Name, Setting};
 
+use super::launch::PortMap;
 use crate::output::ColorChoice;
 
 pub fn parse_name(text: &str) -> Result<Name, String> {
@@ -50,6 +51,40 @@ pub fn parse_interval(text: &str) -> Result<Duration, String> {
     let interval = parse_duration(text)?;
     let possible = Duration::from_millis(100)..=Duration::from_secs(60);
     if possible.contains(&interval) { Ok(interval) } else { Err("it must lie between 100ms and 60s".to_owned()) }
+}
+
+/// `512M`, `20G`, `1T`, or a number of bytes with no unit: bytes.
+pub fn parse_size(text: &str) -> Result<u64, String> {
+    let split = text.find(|c: char| !c.is_ascii_digit()).unwrap_or(text.len());
+    let (number, unit) = text.split_at(split);
+    let shift = match unit.trim_end_matches("iB").trim_end_matches('B').to_ascii_uppercase().as_str() {
+        "M" => 20,
+        "G" => 30,
+        "T" => 40,
+        _ => return Err("a size is a whole number with a unit, as 512M, 20G, 1T".to_owned()),
+    };
+    let number: u64 = number.parse().map_err(|_| "a size is a whole number with a unit, as 512M, 20G".to_owned())?;
+    number.checked_mul(1 << shift).filter(|bytes| (1..=1 << 44).contains(bytes)).ok_or("16T at most, not 0".to_owned())
+}
+
+/// `8080:80`.
+pub fn parse_port(text: &str) -> Result<PortMap, String> {
+    let parsed = text.split_once(':').and_then(|(host, guest)| Some((host.parse().ok()?, guest.parse().ok()?)));
+    match parsed {
+        Some((host, guest)) if host != 0 && guest != 0 => Ok(PortMap { host, guest }),
+        _ => Err("two ports, 1 to 65535, as 8080:80: this host's, and the VM's".to_owned()),
+    }
+}
+
+/// The name of a user, as every system takes it.
+pub fn parse_user(text: &str) -> Result<String, String> {
+    let is_good = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '-' || c == '_';
+    let begins = text.starts_with(|c: char| c.is_ascii_lowercase() || c == '_');
+    if begins && text.len() <= 32 && text.chars().all(is_good) && text != "root" {
+        Ok(text.to_owned())
+    } else {
+        Err("a user is named with a-z, 0-9, `-` and `_`, 32 at most, a letter first; not root".to_owned())
+    }
 }
 
 impl ValueEnum for ColorChoice {

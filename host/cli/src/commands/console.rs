@@ -9,7 +9,7 @@ use crate::console::{Attachment, Detached, Pipe, PipeEnd};
 use crate::failure::Failure;
 
 pub fn run(context: &Context, args: &Console) -> Result<ExitCode, Failure> {
-    let client = context.connect()?;
+    let client = context.connect_for(&args.vm)?;
     if args.dump {
         Pipe::dump(&client, &args.vm, &context.output)?;
         return Ok(ExitCode::SUCCESS);

@@ -24,7 +24,7 @@ pub fn run(context: &Context, args: &Exec) -> Result<ExitCode, Failure> {
 }
 
 fn run_command(context: &Context, args: &Exec) -> Result<ExitCode, Failure> {
-    let client = context.connect()?;
+    let client = context.connect_for(&args.vm)?;
     // A VM that does not exist, or does not run, is better said before waiting for an agent.
     let state = client.vm(&args.vm)?.state;
     if state != control::VmState::Running {

@@ -4,7 +4,9 @@ use machine::{Client, RunDir, RunRoot};
 use serde::Serialize;
 
 use super::Context;
+use crate::args::Ls;
 use crate::failure::Failure;
+use crate::launched::{Home, Homes};
 use crate::model::VmView;
 use crate::output::{Cell, Table, Tone, units};
 
@@ -13,6 +15,18 @@ use crate::output::{Cell, Table, Tone, units};
 pub struct LsView {
     /// Machines of this user that run, or the one that was named.
     pub machines: Vec<MachineEntry>,
+    /// With `--all`: VMs that are defined and do not run.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub defined: Vec<DefinedEntry>,
+}
+
+/// A launched VM that does not run.
+#[derive(Debug, Serialize)]
+pub struct DefinedEntry {
+    pub name: String,
+    /// Its image in the store.
+    pub image: String,
+    pub machine_file: String,
 }
 
 /// A machine.
@@ -31,13 +45,16 @@ pub struct MachineEntry {
     pub vms: Vec<VmView>,
 }
 
-pub fn run(context: &Context, json: bool) -> Result<(), Failure> {
+pub fn run(context: &Context, args: Ls) -> Result<(), Failure> {
+    let json = args.json.json;
     let root = RunRoot::from_env();
     let dirs = match &context.global.machine {
         Some(name) => vec![machine::find(&root, Some(name))?],
         None => root.running(),
     };
-    let view = LsView { machines: dirs.iter().map(entry).collect::<Result<_, _>>()? };
+    let machines = dirs.iter().map(entry).collect::<Result<_, _>>()?;
+    let defined = if args.all { defined()? } else { Vec::new() };
+    let view = LsView { machines, defined };
     if json {
         return context.output.json(&view);
     }
@@ -50,7 +67,24 @@ pub fn run(context: &Context, json: bool) -> Result<(), Failure> {
         }
         print(context, machine)?;
     }
+    if !view.defined.is_empty() {
+        let mut table = Table::new(&["DEFINED", "IMAGE", "MACHINE FILE"]);
+        for vm in view.defined {
+            table.row([vm.name.into(), vm.image.into(), vm.machine_file.into()]);
+        }
+        context.output.table(&table)?;
+    }
     Ok(())
+}
+
+fn defined() -> Result<Vec<DefinedEntry>, Failure> {
+    let homes = Homes::from_env()?.list().into_iter().filter(|home| !home.is_running());
+    let entry = |home: Home| DefinedEntry {
+        name: home.name().to_string(),
+        image: home.definition().map(|definition| definition.image).unwrap_or_default(),
+        machine_file: home.machine_file().display().to_string(),
+    };
+    Ok(homes.map(entry).collect())
 }
 
 fn entry(dir: &RunDir) -> Result<MachineEntry, Failure> {
@@ -147,7 +181,7 @@ mod tests {
             monitor_version: Some("0.1.0 (0123456)".into()),
             vms: vms().into_iter().skip(2).collect(),
         };
-        let view = LsView { machines: vec![machine] };
+        let view = LsView { machines: vec![machine], defined: Vec::new() };
         insta::assert_snapshot!(serde_json::to_string_pretty(&view).expect("plain data"));
     }
 }

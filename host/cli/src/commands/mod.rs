@@ -7,15 +7,18 @@ mod console;
 mod crash;
 mod events;
 mod exec;
+mod image;
 mod info;
 mod inject;
 mod launch;
+mod launched;
 mod ls;
 mod model;
 mod put;
 mod run;
 mod shutdown;
 mod sim;
+pub mod ssh;
 mod stats;
 mod supervise;
 mod top;
@@ -27,10 +30,12 @@ mod volumes;
 use std::process::ExitCode;
 
 use clap::CommandFactory;
+use control::Name;
 use machine::Client;
 
 use crate::args::{Arguments, Command, Global};
 use crate::failure::Failure;
+use crate::launched::{Home, Homes};
 use crate::output::Output;
 
 pub use check::problems_text;
@@ -47,6 +52,15 @@ impl Context {
     /// A session with the machine meant.
     pub fn connect(&self) -> Result<Client, Failure> {
         Ok(Client::connect(self.global.machine.as_ref())?)
+    }
+
+    /// A session with the machine that this VM is on: the one that is named, else the VM's own if it was launched, else the only one.
+    pub fn connect_for(&self, vm: &Name) -> Result<Client, Failure> {
+        let launched = || Homes::from_env().ok()?.find(vm).filter(Home::is_running);
+        match launched().filter(|_| self.global.machine.is_none()) {
+            Some(home) => Ok(Client::connect_to(&home.run_dir())?),
+            None => self.connect(),
+        }
     }
 
     /// Tells something on standard error.
@@ -66,7 +80,16 @@ pub fn run(arguments: Arguments) -> Result<ExitCode, Failure> {
         Command::Check(args) => return check::run(&context, &args),
         Command::Run(args) => return run::run(&context, &args),
         Command::Demo(args) => return crate::demo::run(&context, &args),
-        Command::Ls(args) => ls::run(&context, args.json),
+        Command::Ls(args) => ls::run(&context, args),
+        Command::Launch(args) => launched::launch(&context, &args),
+        Command::Ssh(args) => ssh::run(&args),
+        Command::Cp(args) => ssh::copy(&args),
+        Command::Port(args) => ssh::ports(&context, &args),
+        Command::Image(args) => image::run(&context, &args),
+        Command::Inspect(args) => launched::inspect(&context, &args.vm),
+        Command::Edit(args) => launched::edit(&context, &args.vm),
+        Command::Rename(args) => launched::rename(&context, &args),
+        Command::Rm(args) => launched::remove(&context, &args.vm),
         Command::Cells(args) => cells::run(&context, args.json),
         Command::Info(args) => info::run(&context, args.json),
         Command::Top(args) => top::run(&context, &args),

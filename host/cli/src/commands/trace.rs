@@ -11,7 +11,7 @@ use crate::model::{VcpuTraceView, cause_label};
 use crate::output::{Cell, Table, units};
 
 pub fn run(context: &Context, args: &Trace) -> Result<(), Failure> {
-    let client = context.connect()?;
+    let client = context.connect_for(&args.vm)?;
     let timebase_hz = client.machine_info()?.timebase_hz;
     let vm = find(&client, &args.vm)?;
     let vcpus = args.vcpu.map_or(0..vm.vcpus, |vcpu| vcpu..vcpu.saturating_add(1));

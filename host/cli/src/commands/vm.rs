@@ -8,7 +8,7 @@ use control::{ControlError, Name, VmState, VmSummary};
 use machine::{AgentError, Client, ClientError, GuestAgent, ShutdownMode, WaitError, wait_for_vm};
 
 use super::check::warn;
-use super::{Context, put};
+use super::{Context, launched, put};
 use crate::args::{Create, Set, Stop};
 use crate::failure::Failure;
 
@@ -45,27 +45,32 @@ fn upload_missing(client: &Client, module: &ModuleFile) -> Result<(), Failure> {
 }
 
 pub fn start(context: &Context, vm: &Name) -> Result<(), Failure> {
-    context.connect()?.start_vm(vm)?;
+    if context.global.machine.is_none()
+        && let Some(done) = launched::start(context, vm)
+    {
+        return done;
+    }
+    context.connect_for(vm)?.start_vm(vm)?;
     context.output.line(format!("VM {vm} started"))
 }
 
 pub fn kill(context: &Context, vm: &Name) -> Result<(), Failure> {
-    context.connect()?.kill_vm(vm)?;
+    context.connect_for(vm)?.kill_vm(vm)?;
     context.output.line(format!("VM {vm} killed"))
 }
 
 pub fn reset(context: &Context, vm: &Name) -> Result<(), Failure> {
-    context.connect()?.reset_vm(vm)?;
+    context.connect_for(vm)?.reset_vm(vm)?;
     context.output.line(format!("VM {vm} reset"))
 }
 
 pub fn pause(context: &Context, vm: &Name) -> Result<(), Failure> {
-    context.connect()?.pause_vm(vm)?;
+    context.connect_for(vm)?.pause_vm(vm)?;
     context.output.line(format!("VM {vm} paused"))
 }
 
 pub fn resume(context: &Context, vm: &Name) -> Result<(), Failure> {
-    context.connect()?.resume_vm(vm)?;
+    context.connect_for(vm)?.resume_vm(vm)?;
     context.output.line(format!("VM {vm} goes on"))
 }
 
@@ -76,11 +81,16 @@ pub fn set(context: &Context, args: &Set) -> Result<(), Failure> {
 }
 
 pub fn destroy(context: &Context, vm: &Name) -> Result<(), Failure> {
-    context.connect()?.destroy_vm(vm)?;
+    context.connect_for(vm)?.destroy_vm(vm)?;
     context.output.line(format!("VM {vm} destroyed"))
 }
 
 pub fn stop(context: &Context, args: &Stop) -> Result<(), Failure> {
+    if context.global.machine.is_none()
+        && let Some(done) = launched::stop(context, &args.vm, args.timeout)
+    {
+        return done;
+    }
     let client = context.connect()?;
     shut_down(&client, &args.vm, args.timeout)?;
     context.output.line(format!("VM {} stopped", args.vm))
