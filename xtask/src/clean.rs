@@ -49,7 +49,14 @@ fn entries(root: &Path) -> Result<Vec<PathBuf>> {
 }
 
 fn recipes() -> Vec<RecipeKey> {
-    let own = [Kernel::recipe(), UBoot::recipe(), RootImage::recipe(), CloudImage::recipe(), KvmHost::recipe(), NfsDisk::recipe()];
+    let own = [
+        Kernel::recipe(),
+        UBoot::recipe(),
+        RootImage::recipe(),
+        CloudImage::recipe(),
+        KvmHost::recipe(),
+        NfsDisk::recipe(),
+    ];
     own.into_iter().chain(LoadParts::recipes()).collect()
 }
 

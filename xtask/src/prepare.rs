@@ -240,7 +240,11 @@ fn missing_for(tree: &Tree, needs: Needs) -> Result<Vec<Missing>> {
     let mut lacks = |what: &str, price: &str, is_fetched| {
         missing.push(Missing { what: what.to_owned(), price: price.to_owned(), is_fetched });
     };
-    let packages = if needs.images || needs.cloud == Some(Cloud::Image) { setup::missing_packages() } else { setup::missing_emulator() };
+    let packages = if needs.images || needs.cloud == Some(Cloud::Image) {
+        setup::missing_packages()
+    } else {
+        setup::missing_emulator()
+    };
     if !packages.is_empty() {
         let what = format!("packages on this machine: {}", packages.join(", "));
         lacks(&what, &prices.packages()?, true);

@@ -10,6 +10,7 @@ mod exec;
 mod image;
 mod info;
 mod inject;
+mod kept;
 mod launch;
 mod launched;
 mod ls;

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use config::OnPanic;
 
 use super::check::warn;
-use super::{Context, Running};
+use super::{Context, Running, kept};
 use crate::args::Run;
 use crate::failure::Failure;
 use crate::tui::{Ending, LogTail, Screen, Setup};
@@ -25,6 +25,7 @@ pub fn run(context: &Context, args: &Run) -> Result<ExitCode, Failure> {
     warn(context, &plan.warnings);
     let name = plan.name.clone();
     let mut running = Running::start(&plan, &args.launch, |step| context.say(step))?;
+    kept::restore(context, running.client(), &name);
     if args.detach {
         running.release()?;
         context

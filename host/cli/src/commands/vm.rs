@@ -1,13 +1,15 @@
 //! The life of VMs: `create`, `start`, `stop`, `kill`, `reset`, `pause`, `resume`, `destroy`.
 
 use std::fs::File;
+use std::path::Path;
 use std::time::Duration;
 
 use config::{Loader, ModuleFile};
 use control::{ControlError, Name, VmState, VmSummary};
-use machine::{AgentError, Client, ClientError, GuestAgent, ShutdownMode, WaitError, wait_for_vm};
+use machine::{AgentError, Client, ClientError, GuestAgent, RunRoot, ShutdownMode, WaitError, wait_for_vm};
 
 use super::check::warn;
+use super::kept::Keeper;
 use super::{Context, launched, put};
 use crate::args::{Create, Set, Stop};
 use crate::failure::Failure;
@@ -16,23 +18,42 @@ use crate::failure::Failure;
 const AGENT_TIMEOUT: Duration = Duration::from_secs(10);
 
 pub fn create(context: &Context, args: &Create) -> Result<(), Failure> {
-    let plan = Loader::from_env().load_vm(&args.file, args.name.as_ref())?;
+    let dir = machine::find(&RunRoot::from_env(), context.global.machine.as_ref())?;
+    let client = Client::connect_to(&dir)?;
+    let (name, starts) = create_from(context, &client, &args.file, args.name.as_ref(), !args.no_start)?;
+    if args.keep {
+        Keeper::of(dir.name())?.keep(&name, &args.file, !args.no_start)?;
+    }
+    context.output.line(format!("VM {name} created{}", if starts { " and started" } else { "" }))
+}
+
+/// Makes the VM of a file, and starts it if the file says so, too; its name, and whether it starts.
+///
+/// # Errors
+/// The file is wrong, or the machine refuses.
+pub fn create_from(
+    context: &Context,
+    client: &Client,
+    file: &Path,
+    name: Option<&Name>,
+    may_start: bool,
+) -> Result<(Name, bool), Failure> {
+    let plan = Loader::from_env().load_vm(file, name)?;
     warn(context, &plan.warnings);
-    let client = context.connect()?;
     let name = plan.spec.name.clone();
-    let starts = plan.spec.autostart && !args.no_start;
+    let starts = plan.spec.autostart && may_start;
     // Before the upload, which may take long; the monitor checks again.
     if client.vms()?.iter().any(|vm| vm.name == name) {
         return Err(ClientError::Refused(ControlError::VmExists { name }).into());
     }
     for module in &plan.modules {
-        upload_missing(&client, module)?;
+        upload_missing(client, module)?;
     }
     client.create_vm(plan.spec)?;
     if starts {
         client.start_vm(&name)?;
     }
-    context.output.line(format!("VM {name} created{}", if starts { " and started" } else { "" }))
+    Ok((name, starts))
 }
 
 /// The label tells the file's identity, so what is there already is the same.
@@ -82,6 +103,10 @@ pub fn set(context: &Context, args: &Set) -> Result<(), Failure> {
 
 pub fn destroy(context: &Context, vm: &Name) -> Result<(), Failure> {
     context.connect_for(vm)?.destroy_vm(vm)?;
+    let dir = machine::find(&RunRoot::from_env(), context.global.machine.as_ref());
+    if let Ok(keeper) = dir.map_err(Failure::from).and_then(|dir| Keeper::of(dir.name())) {
+        keeper.forget(vm);
+    }
     context.output.line(format!("VM {vm} destroyed"))
 }
 

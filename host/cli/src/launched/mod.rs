@@ -66,10 +66,7 @@ impl Homes {
     /// # Errors
     /// It says nothing.
     pub fn from_env() -> Result<Self, Failure> {
-        let set = |name| std::env::var_os(name).filter(|value| !value.is_empty()).map(PathBuf::from);
-        let states = set("XDG_STATE_HOME").or_else(|| Some(set("HOME")?.join(".local/state")));
-        let states = states.ok_or_else(|| Failure::Other("set HOME: no place for launched VMs".into()))?;
-        Ok(Self { path: states.join("mirrorball/vms") })
+        Ok(Self { path: state_folder()?.join("vms") })
     }
 
     /// All VMs, by name.
@@ -266,6 +263,17 @@ impl Home {
     }
 }
 
+/// Where this user's definitions are.
+///
+/// # Errors
+/// The environment names no place.
+pub fn state_folder() -> Result<PathBuf, Failure> {
+    let set = |name| std::env::var_os(name).filter(|value| !value.is_empty()).map(PathBuf::from);
+    let states = set("XDG_STATE_HOME").or_else(|| Some(set("HOME")?.join(".local/state")));
+    let states = states.ok_or_else(|| Failure::Other("set HOME: no place for definitions of VMs".into()))?;
+    Ok(states.join("mirrorball"))
+}
+
 /// Refuses ports of this host that somebody listens on.
 ///
 /// # Errors
@@ -323,7 +331,7 @@ mod tests {
         let home = homes.create(&name("web")).expect("it is new");
         assert!(homes.find(&name("web")).is_none(), "not yet");
         home.write(&definition()).expect("it can be written");
-        assert_eq!(homes.list(), [home.clone()]);
+        assert_eq!(homes.list(), std::slice::from_ref(&home));
         assert!(homes.create(&name("web")).unwrap_err().to_string().contains("defined already"));
         let hosts = fs::read_to_string(home.known_hosts()).expect("it is there");
         assert_eq!(hosts, "web ssh-ed25519 AAAA\n");
@@ -339,7 +347,7 @@ mod tests {
         home.replace("machine.toml", b"name = \"web\"\n[[vm]]\nname = \"web\"\n").expect("it can be written");
         home.write(&definition()).expect("it can be written");
         let new = home.rename(&homes, &name("shop")).expect("it is free");
-        assert_eq!(homes.list(), [new.clone()]);
+        assert_eq!(homes.list(), std::slice::from_ref(&new));
         assert_eq!(new.definition().expect("whole").seed.hostname, "shop");
         assert!(fs::read_to_string(new.known_hosts()).expect("it is there").starts_with("shop "));
         let text = fs::read_to_string(new.machine_file()).expect("it is there");
