@@ -12,7 +12,7 @@ use std::path::Path;
 use addr::{Gfn, Mfn, VmId};
 use control::Exchange;
 use fuzz::{TARGETS, Target};
-use merging::sent::{Range, Recent, Sent};
+use merging::sent::{Gathered, Range, Recent, Sent};
 use merging::wire::{Receiver, Round};
 use pmap::{Pmap, PmapError};
 use scarce::testing::{Sites, each_refusal, given, is_asking};
@@ -145,14 +145,17 @@ fn hints_may_be_refused() {
     let range = |first: u64| Range::new(Mfn::new(first), 40);
     let mut found = Vec::new();
     let sites = each_refusal(|| {
-        let (mut sent, mut recent) = (Sent::new(), Recent::new());
-        for number in 0..9 {
-            sent.push(VmId(number), range(1_000 * u64::from(number)));
-        }
+        let mut recent = Recent::new();
         for _ in 0..3 {
-            let Some(search) = recent.round(&sent, vec![VmId(3), VmId(7)]) else { continue };
+            let mut sent = Sent::new();
+            for number in 0..9 {
+                sent.push(VmId(number), range(1_000 * u64::from(number)));
+            }
+            recent.begin_round(sent, vec![VmId(3), VmId(7)]);
+            let Gathered::All(search) = recent.gather(usize::MAX) else { continue };
             let receiver = |vm: &VmId| Receiver { vm: *vm, base: Gfn::new(0), pages: 8 };
             let mut round = Round::new(search.ranges, search.vms.iter().map(receiver).collect());
+            while !round.prepare(usize::MAX) {}
             while let Some(page) = round.next_to_index() {
                 round.indexed(page, page.raw());
             }

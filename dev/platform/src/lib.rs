@@ -10,6 +10,7 @@
 //!   interrupt file or new external-interrupt levels. The caller delivers; nothing here knows a vCPU.
 //! - [`ImsicFile`]: an interrupt file in software, for a vCPU without a hardware guest file; [`ImsicState`] moves
 //!   between the two.
+//! - [`Scrollback`]: what a guest has printed lately.
 //! - [`pmu::Pmu`]: the SBI's performance counters of a vCPU.
 //! - [`map::Region::decode`]: which of these a guest-physical address means.
 //!
@@ -40,6 +41,7 @@ pub mod map;
 mod plic;
 pub mod pmu;
 mod rtc;
+mod scrollback;
 mod syscon;
 #[cfg(test)]
 mod testing;
@@ -52,5 +54,6 @@ pub use imsic::{ExternalLine, FilePlace, ImsicFile, ImsicState, MAX_IDS, NoSuchR
 pub use plic::Plic;
 pub use pmu::Pmu;
 pub use rtc::Rtc;
+pub use scrollback::Scrollback;
 pub use syscon::{PowerEvent, Syscon};
 pub use uart16550::{Uart, UartMetrics};

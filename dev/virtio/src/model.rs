@@ -137,6 +137,12 @@ impl Budget {
         self.is_spent()
     }
 
+    /// Whether so many bytes are more than is left.
+    #[must_use]
+    pub const fn would_overdraw(&self, bytes: u64) -> bool {
+        bytes > self.bytes
+    }
+
     /// Whether nothing is left of a part of it.
     #[must_use]
     pub const fn is_spent(&self) -> bool {

@@ -74,7 +74,7 @@ impl Streams {
         let range = {
             let mut registry = registry::lock();
             let console = registry.find(&vm)?.console.lock();
-            let (oldest, end) = (console.oldest(), console.end());
+            let (oldest, end) = (console.output().oldest(), console.output().end());
             ConsoleRange { oldest, first: from.clamp(oldest, end), end }
         };
         self.add(id, Kind::Console { vm, next: range.first })?;
@@ -202,7 +202,7 @@ fn next_data(kind: &mut Kind) -> Result<Option<StreamData>, StreamEnd> {
         Kind::Console { vm, next } => {
             let mut registry = registry::lock();
             let console = registry.find(vm).map_err(|_| StreamEnd::VmGone)?.console.lock();
-            let (offset, bytes) = console.read(*next, BYTES_PER_MESSAGE);
+            let (offset, bytes) = console.output().read(*next, BYTES_PER_MESSAGE);
             if bytes.is_empty() {
                 return Ok(None);
             }

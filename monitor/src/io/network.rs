@@ -16,6 +16,7 @@ use alloc::{
     vec::Vec,
 };
 use control::{ControlError, MacAddress, Name, SubnetSpec, VmSpec};
+use core::sync::atomic::{AtomicUsize, Ordering};
 use rv::csr;
 use spin::{Mutex, Once};
 use subnet::{
@@ -37,6 +38,8 @@ pub struct Network {
     allocator: FrameAllocator,
     inner: Mutex<Inner>,
     ready: ReadySet,
+    /// The port with which the control hart begins to deliver. Of the control hart only.
+    turn: AtomicUsize,
     gateway: Option<Gateway>,
 }
 
@@ -92,15 +95,15 @@ pub fn check(spec: &VmSpec) -> Result<(), ControlError> {
     spec.nets.iter().try_for_each(|net| find(&net.subnet).map(|_| ()))
 }
 
-/// One bounded step of the control hart: the gateway, and frames that senders had no time to deliver. `true` while
-/// there is more to do at once.
-pub fn step() -> bool {
+/// One bounded step of the control hart: the gateway, and frames that senders had no time to deliver, as long as it may go on after each
+/// port. `true` while there is more to do at once.
+pub fn step(mut may_go_on: impl FnMut() -> bool) -> bool {
     let mut is_busy = false;
     for network in all() {
         if let (Some(gateway), Some(nic)) = (&network.gateway, &devices::all().nic) {
             is_busy |= gateway.step(network, nic);
         }
-        network.deliver_for(Payer::Sender);
+        network.deliver_in_turn(&mut may_go_on);
         is_busy |= !network.ready.is_empty();
     }
     is_busy
@@ -117,7 +120,14 @@ impl Network {
         }
         let uplink = (spec.gateway && has_nic).then(|| inner.attach(PortKind::Uplink, End::Gateway));
         let gateway = uplink.and_then(Result::ok).map(|(port, _)| Gateway::new(port));
-        Self { name: spec.name.clone(), allocator, inner: Mutex::new(inner), ready: ReadySet::new(), gateway }
+        Self {
+            name: spec.name.clone(),
+            allocator,
+            inner: Mutex::new(inner),
+            ready: ReadySet::new(),
+            turn: AtomicUsize::new(0),
+            gateway,
+        }
     }
 
     /// Connects the network device in `slot` of a VM: it may send from `mac` and no other address.
@@ -169,22 +179,36 @@ impl Network {
 
     /// Moves frames to those who have some waiting, a bounded number each. No device may be locked.
     pub fn deliver(&self) {
-        self.deliver_for(Payer::Caller);
+        self.ready.drain(|number| self.deliver_at(number, Payer::Caller));
     }
 
-    fn deliver_for(&self, payer: Payer) {
+    /// The same by the control hart, as long as it may go on after each port. Then the next call begins with the next port.
+    fn deliver_in_turn(&self, may_go_on: &mut dyn FnMut() -> bool) {
+        let first = self.turn.swap(0, Ordering::Relaxed);
+        let mut goes_on = true;
         self.ready.drain(|number| {
-            let plug = self.inner.lock().plugs.get(number).cloned().flatten();
-            match plug {
-                None => {}
-                Some(Plug { end: End::Gateway, .. }) => agenda::wake_control(),
-                Some(Plug { port, end: End::Device { vm, slot } }) => {
-                    let vm = vm.upgrade();
-                    let payer = if payer == Payer::Sender { self.sender(port).or_else(|| vm.clone()) } else { None };
-                    at_cost_of(payer.as_deref(), || self.deliver_to(number, port, vm.as_deref(), slot));
-                }
+            if number < first || !goes_on {
+                return self.ready.insert(number);
+            }
+            self.deliver_at(number, Payer::Sender);
+            goes_on = may_go_on();
+            if !goes_on {
+                self.turn.store(number + 1, Ordering::Relaxed);
             }
         });
+    }
+
+    fn deliver_at(&self, number: usize, payer: Payer) {
+        let plug = self.inner.lock().plugs.get(number).cloned().flatten();
+        match plug {
+            None => {}
+            Some(Plug { end: End::Gateway, .. }) => agenda::wake_control(),
+            Some(Plug { port, end: End::Device { vm, slot } }) => {
+                let vm = vm.upgrade();
+                let payer = if payer == Payer::Sender { self.sender(port).or_else(|| vm.clone()) } else { None };
+                at_cost_of(payer.as_deref(), || self.deliver_to(number, port, vm.as_deref(), slot));
+            }
+        }
     }
 
     /// Who has sent what `port` gets next, if it was a VM. The next few frames are taken for its, too.

@@ -129,7 +129,7 @@ const DUTIES: [(Place, Duty); 9] = [
     (stretch::DUTIES, |_, _| cells::step()),
     (stretch::CLIENTS, |is_called, point| if_busy(is_called, || serve(point))),
     (stretch::DISKS, |is_called, _| if_busy(is_called, disks::step)),
-    (stretch::NETWORK, |is_called, _| if_busy(is_called, network::step)),
+    (stretch::NETWORK, |is_called, point| if_busy(is_called, || network::step(|| point.may_go_on()))),
     (stretch::MEMORY, |_, point| {
         heap_reserve::step();
         promises::step();

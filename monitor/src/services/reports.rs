@@ -65,7 +65,7 @@ impl Told {
             self.consoles.len() - 1
         });
         let Some((_, next)) = self.consoles.get_mut(at) else { return };
-        let (first, mut bytes) = record.console.lock().read(*next, CONSOLE_BYTES);
+        let (first, mut bytes) = record.console.lock().output().read(*next, CONSOLE_BYTES);
         let is_full = bytes.len() == CONSOLE_BYTES;
         match bytes.iter().rposition(|byte| *byte == b'\n') {
             // Its last words may have no end.

@@ -1,7 +1,7 @@
 //! From a trap's cause to what happens next.
 
 use super::{Until, Vcpu, guest_loads::Tried, sbi};
-use crate::vm::shared::request;
+use crate::vm::{platform::Reached, shared::request};
 use crate::{
     hart::{Hart, HartTools},
     machine::memory,
@@ -229,16 +229,20 @@ fn mmio(vcpu: &mut Vcpu, hart: &Hart, tools: &mut HartTools, access: Access, gpa
         vcpu.vm.bus_write(gpa, width, value)
     } else {
         vcpu.count(ExitCause::MmioLoad);
-        vcpu.vm.bus_read(gpa, width).map(|found| {
-            found.map(|raw| {
+        match vcpu.vm.bus_read(gpa, width) {
+            Ok(Reached::Done(raw)) => {
                 if access.register != 0 {
                     vcpu.context.x[usize::from(access.register & 31)] = access.extend(raw);
                 }
-            })
-        })
+                Ok(Reached::Done(()))
+            }
+            Ok(Reached::Nothing) => Ok(Reached::Nothing),
+            Ok(Reached::Busy) => Ok(Reached::Busy),
+            Err(fault) => Err(fault),
+        }
     };
     match outcome {
-        Ok(Some(())) => {
+        Ok(Reached::Done(())) => {
             vcpu.context.pc += u64::from(access.length);
             // What the access asked of this vCPU is served before it goes on.
             if access.is_store && vcpu.vm.platform().has_backlog() {
@@ -247,7 +251,8 @@ fn mmio(vcpu: &mut Vcpu, hart: &Hart, tools: &mut HartTools, access: Access, gpa
             }
             Next::Resume
         }
-        Ok(None) => {
+        Ok(Reached::Busy) => Next::Reschedule,
+        Ok(Reached::Nothing) => {
             let fault = if access.is_store { cause::STORE_ACCESS_FAULT } else { cause::LOAD_ACCESS_FAULT };
             wild(vcpu, fault, gpa)
         }

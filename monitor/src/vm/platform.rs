@@ -31,6 +31,17 @@ use spin::{Mutex, MutexGuard};
 /// Bytes of UART output that wait before they are moved to the console.
 const OUTPUT_BATCH: usize = 256;
 
+/// What an access of the guest to its bus came to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Reached<T> {
+    /// There is nothing at that address.
+    Nothing,
+    /// Others keep the device busy. Nothing has been done, and the guest tries again.
+    Busy,
+    /// It is done.
+    Done(T),
+}
+
 /// A VM's devices.
 pub struct Platform {
     controller: Mutex<InterruptController>,
@@ -290,18 +301,21 @@ impl Vm {
         self.platform.has_backlog()
     }
 
-    /// The guest reads a device register. `None`: there is nothing at that address.
+    /// The guest reads a device register.
     ///
     /// # Errors
     /// The guest has put a device into a state with no way on.
     #[inline]
-    pub fn bus_read(&self, addr: GuestPhysAddr, width: Width) -> Result<Option<u64>, GuestFault> {
-        let Some((region, offset)) = Region::decode(addr) else { return Ok(None) };
+    pub fn bus_read(&self, addr: GuestPhysAddr, width: Width) -> Result<Reached<u64>, GuestFault> {
+        let Some((region, offset)) = Region::decode(addr) else { return Ok(Reached::Nothing) };
         let env = VmEnv::new(self);
         let bus = &self.platform;
         let value = match region {
             Region::Virtio(slot) => match bus.slot(usize::from(slot)) {
-                Some(slot) => slot.read(offset, width, &env)?,
+                Some(slot) => match slot.read(offset, width, &env)? {
+                    Some(value) => value,
+                    None => return Ok(Reached::Busy),
+                },
                 // An empty slot: magic and version as on QEMU, device id 0.
                 None => empty_slot(offset),
             },
@@ -315,7 +329,7 @@ impl Vm {
             }
             Region::Plic | Region::Aplic => {
                 if !self.has_controller_at(region) {
-                    return Ok(None);
+                    return Ok(Reached::Nothing);
                 }
                 let mut controller = bus.controller.lock();
                 let value = controller.read(offset, width);
@@ -324,28 +338,30 @@ impl Vm {
             }
             // Only the message register is there; it reads as zero.
             Region::Imsic(vcpu) if self.has_imsic() && usize::from(vcpu) < self.vcpus.len() => 0,
-            Region::Imsic(_) => return Ok(None),
+            Region::Imsic(_) => return Ok(Reached::Nothing),
             Region::Rtc => bus.rtc.lock().read(offset, width, &env)?,
             Region::Syscon => bus.syscon.lock().read(offset, width, &env)?,
         };
-        Ok(Some(value))
+        Ok(Reached::Done(value))
     }
 
-    /// The guest writes a device register. `None`: there is nothing at that address.
+    /// The guest writes a device register.
     ///
     /// # Errors
     /// As for [`Vm::bus_read`].
     #[inline]
-    pub fn bus_write(&self, addr: GuestPhysAddr, width: Width, value: u64) -> Result<Option<()>, GuestFault> {
-        let Some((region, offset)) = Region::decode(addr) else { return Ok(None) };
+    pub fn bus_write(&self, addr: GuestPhysAddr, width: Width, value: u64) -> Result<Reached<()>, GuestFault> {
+        let Some((region, offset)) = Region::decode(addr) else { return Ok(Reached::Nothing) };
         let env = VmEnv::new(self);
         let bus = &self.platform;
         match region {
             Region::Virtio(slot) => {
-                if let Some(device) = bus.slot(usize::from(slot))
-                    && device.write(self, offset, width, value, &env)?
-                {
-                    bus.note_backlog(usize::from(slot));
+                if let Some(device) = bus.slot(usize::from(slot)) {
+                    match device.write(self, offset, width, value, &env)? {
+                        Some(true) => bus.note_backlog(usize::from(slot)),
+                        Some(false) => {}
+                        None => return Ok(Reached::Busy),
+                    }
                 }
             }
             Region::Uart => {
@@ -355,7 +371,7 @@ impl Vm {
             }
             Region::Plic | Region::Aplic => {
                 if !self.has_controller_at(region) {
-                    return Ok(None);
+                    return Ok(Reached::Nothing);
                 }
                 let mut controller = bus.controller.lock();
                 controller.write(offset, width, value);
@@ -363,9 +379,9 @@ impl Vm {
             }
             Region::Imsic(vcpu) if self.has_imsic() => match self.vcpus.get(usize::from(vcpu)) {
                 Some(vcpu) => file::store(vcpu, offset, width, value),
-                None => return Ok(None),
+                None => return Ok(Reached::Nothing),
             },
-            Region::Imsic(_) => return Ok(None),
+            Region::Imsic(_) => return Ok(Reached::Nothing),
             Region::Rtc => {
                 let mut rtc = bus.rtc.lock();
                 rtc.write(offset, width, value, &env)?;
@@ -381,7 +397,7 @@ impl Vm {
                 self.power(event);
             }
         }
-        Ok(Some(()))
+        Ok(Reached::Done(()))
     }
 
     fn power(&self, event: Option<PowerEvent>) {

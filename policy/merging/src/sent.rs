@@ -94,10 +94,11 @@ impl Sent {
         }
     }
 
-    /// All ranges, those that were sent first in front.
-    fn in_order(&self) -> impl Iterator<Item = Range> + Clone {
-        let (late, early) = self.ranges.split_at_checked(self.oldest).unwrap_or_default();
-        early.iter().chain(late).copied()
+    /// The range of this number, those that were sent first in front.
+    fn nth(&self, number: usize) -> Option<Range> {
+        let early = self.ranges.len() - self.oldest;
+        let at = if number < early { self.oldest + number } else { number - early };
+        self.ranges.get(at).copied().filter(|_| number < self.ranges.len())
     }
 
     /// All of it; nothing is remembered afterwards.
@@ -114,27 +115,44 @@ fn note_vm(vms: &mut Vec<VmId>, vm: VmId) {
     }
 }
 
-/// All of them; none without memory for it.
-fn gathered(ranges: impl Iterator<Item = Range> + Clone) -> Vec<Range> {
-    let mut all = Vec::new();
-    if all.grow_exact(ranges.clone().count()).is_ok() {
-        all.extend(ranges);
-    }
-    all
-}
-
 /// What went over the wire since it was last quiet.
 #[derive(Debug, Default)]
 pub struct Recent {
     /// All of it, with its senders.
     all: Sent,
     /// What the last round has searched for: once more in the next one, for what its receiver had not stored yet.
-    last: Vec<Range>,
+    last: Sent,
     /// Who has received, in the last round's time and in all.
     last_receivers: Vec<VmId>,
     receivers: Vec<VmId>,
     /// Rounds since it became quiet.
     quiet: u32,
+    /// The next round, of which not all ranges have been looked at.
+    gathering: Option<Gathering>,
+}
+
+/// A round in the making.
+#[derive(Debug)]
+struct Gathering {
+    fresh: Sent,
+    receivers: Vec<VmId>,
+    /// The range that comes next: of what is fresh, then of what is gathered.
+    at: usize,
+    /// Pages of those that have been looked at.
+    pages: u64,
+    /// What the round is to search for, once all that is fresh has been looked at.
+    search: Option<Search>,
+}
+
+/// How far a round in the making is.
+#[derive(Debug, PartialEq, Eq)]
+pub enum Gathered {
+    /// There is more to look at.
+    More,
+    /// It is to search for this.
+    All(Search),
+    /// There is none: all that was sent has been looked for often enough, and nothing is remembered. Or none was begun.
+    Nothing,
 }
 
 /// What a round is to search for, and where.
@@ -152,32 +170,90 @@ impl Recent {
     /// Nothing.
     #[must_use]
     pub const fn new() -> Self {
-        Self { all: Sent::new(), last: Vec::new(), last_receivers: Vec::new(), receivers: Vec::new(), quiet: 0 }
+        Self {
+            all: Sent::new(),
+            last: Sent::new(),
+            last_receivers: Vec::new(),
+            receivers: Vec::new(),
+            quiet: 0,
+            gathering: None,
+        }
     }
 
-    /// Time for a round: this was sent since the one before, and these have received something. `None` when all that was sent has
-    /// been looked for often enough; nothing is remembered then.
-    pub fn round(&mut self, fresh: &Sent, receivers: Vec<VmId>) -> Option<Search> {
-        let pages: u64 = fresh.in_order().map(Range::pages).sum();
-        fresh.in_order().for_each(|range| self.all.add(range));
-        fresh.senders.iter().for_each(|vm| note_vm(&mut self.all.senders, *vm));
-        receivers.iter().for_each(|vm| note_vm(&mut self.receivers, *vm));
-        if pages >= QUIET_PAGES {
+    /// Time for a round: this was sent since the one before, and these have received something. [`Recent::gather`] makes it.
+    pub fn begin_round(&mut self, fresh: Sent, receivers: Vec<VmId>) {
+        self.gathering = Some(Gathering { fresh, receivers, at: 0, pages: 0, search: None });
+    }
+
+    /// Whether a round is in the making.
+    #[must_use]
+    pub const fn is_gathering(&self) -> bool {
+        self.gathering.is_some()
+    }
+
+    /// A step towards the round that was begun, over at most so many ranges.
+    pub fn gather(&mut self, most: usize) -> Gathered {
+        let Some(mut round) = self.gathering.take() else { return Gathered::Nothing };
+        for _ in 0..most {
+            let Some(search) = &mut round.search else {
+                match round.fresh.nth(round.at) {
+                    Some(range) => {
+                        round.pages += range.pages();
+                        self.all.add(range);
+                        round.at += 1;
+                    }
+                    None => match self.judge(&round) {
+                        Some(search) => (round.search, round.at) = (Some(search), 0),
+                        None => {
+                            *self = Self::new();
+                            return Gathered::Nothing;
+                        }
+                    },
+                }
+                continue;
+            };
+            let of_last = self.last.ranges.len();
+            let next = match self.quiet {
+                0 if round.at < of_last => self.last.nth(round.at),
+                0 => round.fresh.nth(round.at - of_last),
+                _ => self.all.nth(round.at),
+            };
+            let Some(range) = next.filter(|_| search.ranges.len() < search.ranges.capacity()) else {
+                let search = round.search.take();
+                if self.quiet == 0 {
+                    self.last = round.fresh;
+                }
+                return search.map_or(Gathered::Nothing, Gathered::All);
+            };
+            search.ranges.push(range);
+            round.at += 1;
+        }
+        self.gathering = Some(round);
+        Gathered::More
+    }
+
+    /// All that is fresh has been looked at: where the round is to search, with room for what it is to search for. `None` if there is
+    /// to be none.
+    fn judge(&mut self, round: &Gathering) -> Option<Search> {
+        round.fresh.senders.iter().for_each(|vm| note_vm(&mut self.all.senders, *vm));
+        round.receivers.iter().for_each(|vm| note_vm(&mut self.receivers, *vm));
+        let (count, vms, next_s) = if round.pages >= QUIET_PAGES {
             self.quiet = 0;
-            let last = core::mem::replace(&mut self.last, gathered(fresh.in_order()));
-            let ranges = gathered(last.iter().chain(&self.last).copied());
-            let mut vms = core::mem::replace(&mut self.last_receivers, receivers);
+            let mut vms = core::mem::replace(&mut self.last_receivers, round.receivers.clone());
             self.last_receivers.iter().for_each(|vm| note_vm(&mut vms, *vm));
-            return Some(Search { ranges, vms, next_s: 1 });
-        }
-        self.quiet += 1;
-        if self.quiet > LATE_ROUNDS {
-            *self = Self::new();
-            return None;
-        }
-        let mut vms = self.receivers.clone();
-        self.all.senders.iter().for_each(|vm| note_vm(&mut vms, *vm));
-        Some(Search { ranges: gathered(self.all.in_order()), vms, next_s: 1 << self.quiet })
+            (self.last.ranges.len() + round.fresh.ranges.len(), vms, 1)
+        } else {
+            self.quiet += 1;
+            if self.quiet > LATE_ROUNDS {
+                return None;
+            }
+            let mut vms = self.receivers.clone();
+            self.all.senders.iter().for_each(|vm| note_vm(&mut vms, *vm));
+            (self.all.ranges.len(), vms, 1 << self.quiet)
+        };
+        // Without memory for them nothing is searched for.
+        let ranges = scarce::room(count).unwrap_or_default();
+        Some(Search { ranges, vms, next_s })
     }
 
     /// A VM has ended.
@@ -201,7 +277,19 @@ mod tests {
     }
 
     fn ranges(sent: &Sent) -> Vec<Range> {
-        sent.in_order().collect()
+        (0..).map_while(|number| sent.nth(number)).collect()
+    }
+
+    /// A round, made in steps of so many ranges.
+    fn round(recent: &mut Recent, fresh: Sent, receivers: Vec<VmId>, most: usize) -> Option<Search> {
+        recent.begin_round(fresh, receivers);
+        loop {
+            match recent.gather(most) {
+                Gathered::More => assert!(recent.is_gathering()),
+                Gathered::All(search) => return Some(search),
+                Gathered::Nothing => return None,
+            }
+        }
     }
 
     #[test]
@@ -234,6 +322,12 @@ mod tests {
 
     #[test]
     fn while_much_is_sent_the_last_two_rounds_count_and_later_all_at_both_ends() {
+        for most in [1, 2, 1_000] {
+            two_rounds_then_all(most);
+        }
+    }
+
+    fn two_rounds_then_all(most: usize) {
         let mut recent = Recent::new();
         let sent = |first| {
             let mut sent = Sent::new();
@@ -245,19 +339,54 @@ mod tests {
             Some(Search { ranges: ranges.to_vec(), vms, next_s })
         };
         let [one, two, three] = [100, 200, 300].map(|first| range(first, QUIET_PAGES));
-        assert_eq!(recent.round(&sent(100), vec![VmId(2)]), search(&[one], &[2], 1));
-        assert_eq!(recent.round(&sent(200), vec![VmId(3)]), search(&[one, two], &[2, 3], 1));
-        assert_eq!(recent.round(&sent(300), Vec::new()), search(&[two, three], &[3], 1));
+        assert_eq!(round(&mut recent, sent(100), vec![VmId(2)], most), search(&[one], &[2], 1));
+        assert_eq!(round(&mut recent, sent(200), vec![VmId(3)], most), search(&[one, two], &[2, 3], 1));
+        assert_eq!(round(&mut recent, sent(300), Vec::new(), most), search(&[two, three], &[3], 1));
         // A little talk does not keep the wire from being quiet, and is not lost.
         let mut talk = Sent::new();
         talk.push(VmId(5), range(900, QUIET_PAGES - 1));
         let all = [one, two, three, range(900, QUIET_PAGES - 1)];
-        assert_eq!(recent.round(&talk, Vec::new()), search(&all, &[2, 3, 1, 5], 2));
+        assert_eq!(round(&mut recent, talk, Vec::new(), most), search(&all, &[2, 3, 1, 5], 2));
         recent.forget(VmId(3));
         for quiet in 2..=LATE_ROUNDS {
-            assert_eq!(recent.round(&Sent::new(), Vec::new()), search(&all, &[2, 1, 5], 1 << quiet));
+            assert_eq!(round(&mut recent, Sent::new(), Vec::new(), most), search(&all, &[2, 1, 5], 1 << quiet));
         }
-        assert_eq!(recent.round(&Sent::new(), Vec::new()), None);
-        assert_eq!(recent.round(&sent(300), Vec::new()), search(&[three], &[], 1), "nothing else is remembered");
+        assert_eq!(round(&mut recent, Sent::new(), Vec::new(), most), None);
+        assert_eq!(
+            round(&mut recent, sent(300), Vec::new(), most),
+            search(&[three], &[], 1),
+            "nothing else is remembered"
+        );
+    }
+
+    /// However much was sent, a step looks at no more ranges than it may.
+    #[test]
+    fn a_step_of_gathering_is_bounded() {
+        const MOST: usize = 1_000;
+        let many = |from: u64| {
+            let mut sent = Sent::new();
+            (0..MOST_RANGES as u64 + 7).for_each(|n| sent.push(SENDER, range(2 * n + from, 1)));
+            sent
+        };
+        let mut recent = Recent::new();
+        round(&mut recent, many(0), vec![VmId(2)], usize::MAX).expect("much was sent");
+        recent.begin_round(many(1_000_000), vec![VmId(2)]);
+        let mut steps = 0;
+        let (mut noted, mut gathered) = (0, 0);
+        let search = loop {
+            match recent.gather(MOST) {
+                Gathered::All(search) => break search,
+                Gathered::More => {}
+                Gathered::Nothing => panic!("much was sent"),
+            }
+            steps += 1;
+            let state = recent.gathering.as_ref().unwrap();
+            let now = (state.at, state.search.as_ref().map_or(0, |search| search.ranges.len()));
+            let (was_noted, was_gathered) = (noted, gathered);
+            (noted, gathered) = if state.search.is_none() { (now.0, 0) } else { (MOST_RANGES, now.1) };
+            assert!(noted - was_noted + gathered - was_gathered <= MOST);
+        };
+        assert_eq!(search.ranges.len(), 2 * MOST_RANGES);
+        assert_eq!(steps, 3 * MOST_RANGES / MOST);
     }
 }

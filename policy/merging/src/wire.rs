@@ -47,6 +47,24 @@ pub struct Round {
     receivers: Vec<Receiver>,
     /// Pages of the last receiver that are searched.
     searched: u64,
+    preparation: Preparation,
+}
+
+/// What is left to be done before a round begins.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Preparation {
+    /// Of the ranges from this one on it is known how many pages they have, and that these are not too many.
+    Counting { first: usize, pages: u64 },
+    /// The table gets so many places.
+    Filling { places: usize },
+    /// Nothing.
+    Done,
+}
+
+impl Default for Preparation {
+    fn default() -> Self {
+        Self::Counting { first: 0, pages: 0 }
+    }
 }
 
 /// A fingerprint, and which page has it. A fingerprint of 0 is a free place.
@@ -61,31 +79,55 @@ impl Place {
 }
 
 impl Round {
-    /// A round. With more pages than [`MOST_PAGES`] the first ones are left out; so are receivers that have more memory than
-    /// what was sent is worth ([`SEARCHED_FOR_ONE`]).
+    /// A round, to be prepared ([`Round::prepare`]). With more pages than [`MOST_PAGES`] the first ones are left out; so are receivers
+    /// that have more memory than what was sent is worth ([`SEARCHED_FOR_ONE`]).
     #[must_use]
-    pub fn new(mut ranges: Vec<Range>, mut receivers: Vec<Receiver>) -> Self {
-        let mut pages = 0;
-        let fits = |range: &&Range| {
-            pages += range.pages();
-            pages <= MOST_PAGES
-        };
-        let kept = ranges.iter().rev().take_while(fits).count();
-        ranges.drain(..ranges.len() - kept);
-        let pages: u64 = ranges.iter().map(|range| range.pages()).sum();
-        receivers.retain(|receiver| receiver.pages <= pages.saturating_mul(SEARCHED_FOR_ONE));
+    pub const fn new(ranges: Vec<Range>, receivers: Vec<Receiver>) -> Self {
+        let preparation = Preparation::Counting { first: ranges.len(), pages: 0 };
+        Self { ranges, at: (0, 0), indexed: 0, table: Vec::new(), receivers, searched: 0, preparation }
+    }
+
+    /// A step before the round begins, over at most so many ranges or places; `true` when it is prepared.
+    pub fn prepare(&mut self, most: usize) -> bool {
+        match self.preparation {
+            Preparation::Counting { first, pages } => self.count(first, pages, most),
+            Preparation::Filling { places } => {
+                let filled = self.table.len().saturating_add(most).min(places);
+                // Bounded: reserved before.
+                self.table.resize(filled, Place::FREE);
+                if filled == places {
+                    self.preparation = Preparation::Done;
+                }
+            }
+            Preparation::Done => {}
+        }
+        self.preparation == Preparation::Done
+    }
+
+    /// Counts pages, the last first, until they are too many.
+    fn count(&mut self, mut first: usize, mut pages: u64, most: usize) {
+        for _ in 0..most {
+            let before = first.checked_sub(1).and_then(|before| self.ranges.get(before));
+            let Some(more) = before.map(|range| range.pages()).filter(|more| pages + more <= MOST_PAGES) else {
+                return self.counted(first, pages);
+            };
+            (first, pages) = (first - 1, pages + more);
+        }
+        self.preparation = Preparation::Counting { first, pages };
+    }
+
+    fn counted(&mut self, first: usize, pages: u64) {
+        self.at = (first, 0);
+        self.receivers.retain(|receiver| receiver.pages <= pages.saturating_mul(SEARCHED_FOR_ONE));
         let places = usize::try_from((2 * pages).next_power_of_two()).unwrap_or(1);
-        let mut table = Vec::new();
         // Without memory for it nothing is found.
-        if pages != 0 && !receivers.is_empty() && table.grow_exact(places).is_ok() {
-            // Bounded: reserved above.
-            table.resize(places, Place::FREE);
+        if pages != 0 && !self.receivers.is_empty() && self.table.grow_exact(places).is_ok() {
+            self.preparation = Preparation::Filling { places };
+        } else {
+            self.ranges.clear();
+            self.receivers.clear();
+            self.preparation = Preparation::Done;
         }
-        if table.is_empty() {
-            ranges.clear();
-            receivers.clear();
-        }
-        Self { ranges, at: (0, 0), indexed: 0, table, receivers, searched: 0 }
     }
 
     /// Pages with a fingerprint so far.
@@ -176,9 +218,28 @@ mod tests {
         vec![Receiver { vm: VmId(7), base: Gfn::new(0), pages: 1 }]
     }
 
+    /// A round that is ready, prepared in small steps.
+    fn prepared(ranges: Vec<Range>, receivers: Vec<Receiver>) -> Round {
+        const MOST: usize = 9;
+        let mut round = Round::new(ranges, receivers);
+        loop {
+            let before = (round.table.len(), round.preparation);
+            let is_ready = round.prepare(MOST);
+            assert!(round.table.len() - before.0 <= MOST);
+            if let (Preparation::Counting { first, .. }, Preparation::Counting { first: now, .. }) =
+                (before.1, round.preparation)
+            {
+                assert!(first - now <= MOST);
+            }
+            if is_ready {
+                return round;
+            }
+        }
+    }
+
     #[test]
     fn nothing_sent_finds_nothing() {
-        let mut round = Round::new(Vec::new(), somebody());
+        let mut round = prepared(Vec::new(), somebody());
         assert_eq!((round.next_to_index(), round.next_to_search(), round.find(7)), (None, None, None));
         round.indexed(Mfn::new(3), 7);
         assert_eq!((round.indexed_pages(), round.find(7)), (0, None));
@@ -186,14 +247,14 @@ mod tests {
 
     #[test]
     fn nobody_to_search_costs_nothing() {
-        let mut round = Round::new(vec![range(0, 100)], Vec::new());
+        let mut round = prepared(vec![range(0, 100)], Vec::new());
         assert_eq!((round.next_to_index(), round.next_to_search()), (None, None));
     }
 
     #[test]
     fn a_round_is_bounded() {
         let many: Vec<_> = (0..200).map(|n| range(n * 1_000, 300)).collect();
-        let mut round = Round::new(many, somebody());
+        let mut round = prepared(many, somebody());
         let pages: Vec<_> = core::iter::from_fn(|| round.next_to_index()).collect();
         assert_eq!(pages.len() as u64, MOST_PAGES / 300 * 300);
         assert_eq!(pages.last(), Some(&Mfn::new(199_299)), "the last are kept");
@@ -205,7 +266,7 @@ mod tests {
             [(1, 700), (2, 0), (3, 128)].map(|(vm, pages)| Receiver { vm: VmId(vm), base: Gfn::new(50), pages });
         let small = Receiver { vm: VmId(4), base: Gfn::new(0), pages: SEARCHED_FOR_ONE * 3 + 1 };
         let receivers = receivers.into_iter().chain([small]).collect();
-        let mut round = Round::new(vec![range(0, 3)], receivers);
+        let mut round = prepared(vec![range(0, 3)], receivers);
         let mut seen = BTreeMap::<u16, u64>::new();
         while let Some((vm, first, pages)) = round.next_to_search() {
             let done = seen.entry(vm.0).or_default();
@@ -221,7 +282,7 @@ mod tests {
         fn all_that_was_sent_is_found(prints in prop::collection::vec(0u64..40, 1..60)) {
             // Few, alike fingerprints: places collide.
             let prints: Vec<_> = prints.into_iter().map(|print| print << 40).collect();
-            let mut round = Round::new(vec![range(100, prints.len() as u64)], somebody());
+            let mut round = prepared(vec![range(100, prints.len() as u64)], somebody());
             let mut last = BTreeMap::new();
             for print in &prints {
                 let page = round.next_to_index().expect("as many as were sent");

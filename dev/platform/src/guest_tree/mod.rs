@@ -13,7 +13,6 @@ mod write;
 use crate::map;
 use alloc::format;
 use alloc::vec::Vec;
-use dtoolkit::model::DeviceTree;
 pub use spec::{CacheBlocks, Interrupts, MmuType, Numa, NumaPart, PlatformSpec, TreeError};
 use write::NodeWriter;
 
@@ -41,9 +40,9 @@ mod phandle {
 /// room for it to do: U-Boot keeps its own variables right behind it.
 const SLACK_BYTES: usize = 4096;
 
-/// A device tree for a guest that is not flattened yet: a step of its own for who must not take long at a time.
+/// A device tree for a guest without header and names: a step of its own for who must not take long at a time.
 #[derive(Debug)]
-pub struct TreeDraft(DeviceTree);
+pub struct TreeDraft(Vec<u8>);
 
 impl TreeDraft {
     /// The tree of a machine.
@@ -52,15 +51,14 @@ impl TreeDraft {
     /// [`TreeError`] when the description contradicts itself.
     pub fn new(spec: &PlatformSpec<'_>) -> Result<Self, TreeError> {
         spec.check()?;
-        let mut tree = DeviceTree::new();
-        tree.root = root(spec).finish();
-        Ok(Self(tree))
+        Ok(Self(root(spec).finish()))
     }
 
     /// Flattens it.
     #[must_use]
     pub fn flatten(&self) -> GuestTree {
-        GuestTree { blob: with_slack(self.0.to_dtb()) }
+        // What is behind the last block belongs to nobody.
+        GuestTree { blob: write::flatten(&self.0, SLACK_BYTES) }
     }
 }
 
@@ -86,22 +84,9 @@ impl GuestTree {
     }
 }
 
-/// Makes the tree longer; what is behind the last block belongs to nobody.
-fn with_slack(mut blob: Vec<u8>) -> Vec<u8> {
-    /// Place of `totalsize` in the header (Devicetree Specification 0.4, section 5.2).
-    const TOTAL_SIZE: core::ops::Range<usize> = 4..8;
-    // Bounded: the tree describes MAX_VCPUS harts and as many slots as the platform has.
-    blob.resize(blob.len() + SLACK_BYTES, 0);
-    let bytes = blob.len() as u32;
-    if let Some(field) = blob.get_mut(TOTAL_SIZE) {
-        field.copy_from_slice(&bytes.to_be_bytes());
-    }
-    blob
-}
-
 fn root(spec: &PlatformSpec<'_>) -> NodeWriter {
     let serial = format!("/soc/serial@{:x}", map::UART.base);
-    NodeWriter::new("")
+    NodeWriter::root()
         .cell("#address-cells", 2)
         .cell("#size-cells", 2)
         .with("compatible", "riscv-virtio")

@@ -68,6 +68,15 @@ fn dts(spec: &PlatformSpec<'_>) -> Option<String> {
     Some(String::from_utf8(output.stdout).unwrap())
 }
 
+/// The control hart writes it in two steps, each of which takes time by allocations and by bytes.
+#[test]
+fn a_tree_takes_few_bytes() {
+    let tree = GuestTree::build(&spec()).unwrap();
+    let draft = TreeDraft::new(&spec()).unwrap();
+    assert!(draft.0.len() <= 8192 && draft.0.capacity() <= 8192, "{} bytes: the list has grown", draft.0.len());
+    assert!(tree.blob().len() <= draft.0.len() + SLACK_BYTES + 1024, "{} bytes", tree.blob().len());
+}
+
 #[test]
 fn dtc_reads_every_kind_of_tree_without_a_warning() {
     let small = PlatformSpec {

@@ -16,22 +16,27 @@
 //! As neither statistics nor hinting is offered here, every queue from 2 on can only be the reporting queue.
 //!
 //! # Budget
-//! A call releases some thousand pages or blocks at most. A report that asks for more stays in the device, and later calls go on with it.
+//! A call releases some hundred pages or blocks at most, in a few releases. A report or a list of pages that asks for more stays in the device,
+//! and later calls go on with it.
 //!
 //! Refused: page numbers outside RAM are counted and ignored, those beyond the bound per chain are ignored. What the host cannot take back
 //! at the moment is acknowledged without releasing, which is always allowed.
 
+mod inflation;
 mod metrics;
 mod spec;
 #[cfg(test)]
 mod tests;
 
+use inflation::Inflation;
 pub use metrics::BalloonMetrics;
 
-use addr::{BASE_PAGE, GuestPhysAddr};
-use device::{Env, GuestMemory};
+use alloc::boxed::Box;
 
-use crate::error::{DeviceError, RingError};
+use addr::{BASE_PAGE, GuestPhysAddr};
+use device::Env;
+
+use crate::error::DeviceError;
 use crate::model::{Budget, Io, VirtioModel, read_config};
 use crate::queue::{Chain, GuestSegment};
 use crate::spec::DeviceId;
@@ -42,14 +47,12 @@ const DEFLATE_QUEUE: u16 = 1;
 const QUEUES: u16 = 5;
 const QUEUE_SIZE: u16 = 128;
 
-/// Work per call: chains, and pages and blocks looked at. Others wait for the device meanwhile. It is 16 MiB where each page is looked at,
-/// and all that Linux reports at a time (32 blocks) where each block is.
-const BUDGET: Budget = Budget::new(16, 4096);
-/// What each release costs of the budget besides its pages: locks and a shootdown.
-const RELEASE_COST: u64 = 16;
-/// Most page numbers read from one chain; what follows them is acknowledged and stays the guest's. Linux sends 256 at a time, but a
-/// chain may name 4 GiB of them.
-const MAX_NUMBERS: usize = 256;
+/// Work per call: chains, and pages and blocks looked at. Others wait for the device meanwhile. It is 2 MiB where each page is looked at,
+/// and half of what Linux reports at a time (32 blocks) where each block is.
+const BUDGET: Budget = Budget::new(16, 512);
+/// What each release costs of the budget besides its pages: locks, which other vCPUs want, too, and a shootdown. So a call has 17 of
+/// them at most, some tens of microseconds each.
+const RELEASE_COST: u64 = 30;
 
 /// Who takes free pages back.
 pub trait BalloonBackend: Send {
@@ -77,7 +80,9 @@ pub struct Balloon<B> {
     actual_pages: u32,
     poison: u32,
     features: u64,
+    /// A chain of pages that the guest takes back.
     chain: Chain,
+    inflation: Box<Inflation>,
     report: Report,
     metrics: BalloonMetrics,
 }
@@ -103,6 +108,7 @@ impl<B: BalloonBackend> Balloon<B> {
             poison: 0,
             features: 0,
             chain: Chain::new(),
+            inflation: Box::new(Inflation::new()),
             report: Report { chain: Chain::new(), queue: None, segment: 0, done: 0 },
             metrics: BalloonMetrics::default(),
         }
@@ -136,42 +142,26 @@ impl<B: BalloonBackend> Balloon<B> {
         self.features & spec::F_PAGE_POISON != 0 && self.poison != 0
     }
 
-    /// Releases the pages whose numbers are in `self.chain`; returns what that costs of the budget.
-    fn inflate(&mut self, memory: &dyn GuestMemory) -> Result<u64, RingError> {
-        let mut cost = 0;
-        let mut run = Run::default();
-        let mut raw = [0; 64 * spec::PFN_BYTES];
-        for _ in 0..MAX_NUMBERS / 64 {
-            let count = self.chain.read_some(memory, &mut raw)?;
-            let (numbers, _) = raw.get(..count).unwrap_or(&[]).as_chunks::<{ spec::PFN_BYTES }>();
-            for number in numbers {
-                let start = u64::from(u32::from_le_bytes(*number)) << spec::PFN_SHIFT;
-                if !memory.contains(GuestPhysAddr::new(start), BASE_PAGE) {
-                    self.metrics.pages_refused += 1;
-                } else if let Some(finished) = run.extend(start) {
-                    cost += self.release_run(finished);
-                }
+    /// Serves the queue of pages that the guest gives away.
+    fn serve_inflation(&mut self, io: &mut Io<'_>) -> Result<(), DeviceError> {
+        let memory = io.memory();
+        let Some(queue) = io.queue(INFLATE_QUEUE) else { return Ok(()) };
+        let Self { inflation, backend, metrics, .. } = self;
+        let mut budget = BUDGET;
+        while inflation.is_under_way || queue.next_or_arm(memory, &mut inflation.chain)? {
+            if !inflation.is_under_way {
+                inflation.begin();
             }
-            if count < raw.len() {
+            let is_done = inflation.step(memory, backend, metrics, &mut budget)?;
+            if is_done {
+                queue.push(memory, inflation.chain.head(), 0)?;
+            }
+            if !is_done || budget.charge(&inflation.chain, 0) {
+                io.defer(INFLATE_QUEUE);
                 break;
             }
         }
-        Ok(cost + self.release_run(run))
-    }
-
-    /// Releases pages of one chain of numbers, which are few; returns what that costs.
-    fn release_run(&mut self, Run { start, len }: Run) -> u64 {
-        let (mut done, mut cost) = (0, 0);
-        while done < len {
-            let released = self.backend.release(GuestPhysAddr::new(start + done), len - done);
-            cost += RELEASE_COST + released.pages;
-            done += released.bytes;
-            if released.bytes == 0 {
-                break;
-            }
-        }
-        self.metrics.bytes_inflated += done;
-        cost
+        Ok(())
     }
 
     /// Serves a queue of reports.
@@ -236,31 +226,6 @@ fn whole_pages(segment: GuestSegment) -> (u64, u64) {
     (start, end.saturating_sub(start))
 }
 
-/// Neighbouring pages, collected so that they are released at once.
-#[derive(Clone, Copy, Debug, Default)]
-struct Run {
-    start: u64,
-    len: u64,
-}
-
-impl Run {
-    /// Adds the page at `page`, below or above; when it does not touch the run it starts a new one and the old one is
-    /// returned. Linux fills its list in either direction.
-    fn extend(&mut self, page: u64) -> Option<Self> {
-        if self.len != 0 && page == self.start.wrapping_add(self.len) {
-            self.len += BASE_PAGE;
-            return None;
-        }
-        if self.len != 0 && page.wrapping_add(BASE_PAGE) == self.start {
-            self.start = page;
-            self.len += BASE_PAGE;
-            return None;
-        }
-        let old = core::mem::replace(self, Self { start: page, len: BASE_PAGE });
-        (old.len != 0).then_some(old)
-    }
-}
-
 impl<B: BalloonBackend> VirtioModel for Balloon<B> {
     fn name(&self) -> &'static str {
         "virtio-balloon"
@@ -315,14 +280,16 @@ impl<B: BalloonBackend> VirtioModel for Balloon<B> {
         if index > DEFLATE_QUEUE && self.features & spec::F_REPORTING != 0 {
             return self.serve_reports(index, io);
         }
+        if index == INFLATE_QUEUE {
+            return self.serve_inflation(io);
+        }
         let memory = io.memory();
         let Some(queue) = io.queue(index) else { return Ok(()) };
         let mut budget = BUDGET;
         while queue.next_or_arm(memory, &mut self.chain)? {
             // Deflated pages come back when they are touched.
-            let cost = if index == INFLATE_QUEUE { self.inflate(memory)? } else { 0 };
             queue.push(memory, self.chain.head(), 0)?;
-            if budget.charge(&self.chain, cost) {
+            if budget.charge(&self.chain, 0) {
                 io.defer(index);
                 break;
             }
@@ -334,10 +301,14 @@ impl<B: BalloonBackend> VirtioModel for Balloon<B> {
         if self.report.queue == Some(queue) {
             self.report.queue = None;
         }
+        if queue == INFLATE_QUEUE {
+            self.inflation.is_under_way = false;
+        }
     }
 
     fn reset(&mut self) {
         self.report.queue = None;
+        self.inflation.is_under_way = false;
         self.actual_pages = 0;
         self.poison = 0;
         self.features = 0;

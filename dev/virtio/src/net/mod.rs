@@ -45,7 +45,7 @@ pub const MAX_FRAME: u32 = 65_535 + 14 + 4;
 /// Smallest frame: an Ethernet header.
 pub const MIN_FRAME: u32 = 14;
 
-/// A frame may be 64 KiB long, and the last one overdraws the budget.
+/// A frame may be 64 KiB long. The first one of a call may overdraw the budget, others wait for the next call.
 const BUDGET: Budget = Budget::new(16, 16 << 10);
 const CONTROL_BUDGET: Budget = Budget::new(16, 1 << 16);
 
@@ -117,13 +117,18 @@ impl<B: NetBackend> Net<B> {
     fn transmit_all(&mut self, io: &mut Io<'_>) -> Result<(), DeviceError> {
         let memory = io.memory();
         let Some(queue) = io.queue(TRANSMIT_QUEUE) else { return Ok(()) };
-        let mut budget = BUDGET;
+        let (mut budget, mut is_first) = (BUDGET, true);
         loop {
             let checkpoint = queue.checkpoint();
             if !queue.next_or_arm(memory, &mut self.chain)? {
                 return Ok(());
             }
             let bytes = self.chain.readable_len();
+            if !core::mem::take(&mut is_first) && budget.would_overdraw(u64::from(bytes)) {
+                queue.rewind(checkpoint);
+                io.defer(TRANSMIT_QUEUE);
+                return Ok(());
+            }
             match self.transmit_one(memory)? {
                 Transmit::Taken => queue.push(memory, self.chain.head(), 0)?,
                 Transmit::Busy => {

@@ -16,7 +16,7 @@ use crate::transport::VirtioMmio;
 pub enum Received {
     /// The guest has it.
     Delivered,
-    /// The guest has some parts of it, and the budget is spent: the same frame is to be given again for the rest.
+    /// It is begun, and the budget is spent: the guest may have some parts of it. The same frame is to be given again for the rest.
     Partly,
     /// The guest has no buffers now; [`NetBackend::receive_ready`] tells when to try again.
     Full,
@@ -117,13 +117,18 @@ impl<B: NetBackend> Net<B> {
     ) -> Result<Received, RingError> {
         let Some(copy) = copy.get_mut(..frame.len()) else { return Ok(Received::Dropped) };
         let begun = self.begun.take().filter(|begun| begun.len == frame.len());
-        // The guest has some, so what becomes of the rest makes no difference.
-        let mut first = begun.as_ref().map(|_| Received::Delivered);
+        // Once the guest has some, what becomes of the rest makes no difference.
+        let mut first = begun.as_ref().filter(|begun| begun.is_placed).map(|_| Received::Delivered);
         let mut parts = match begun {
             Some(begun) => begun.parts,
             None => {
                 copy.copy_from_slice(frame);
+                let is_spent = budget.spend(frame.len() as u64 / COPIED_FOR_ONE);
                 let Ok(parts) = PlainFrames::of(header, copy) else { return Ok(Received::Dropped) };
+                if is_spent {
+                    self.begun = Some(Begun { parts, len: frame.len(), is_placed: false });
+                    return Ok(Received::Partly);
+                }
                 parts
             }
         };
@@ -143,7 +148,7 @@ impl<B: NetBackend> Net<B> {
             }
             parts.advance(copy);
             if budget.is_spent() {
-                self.begun = Some(Begun { parts, len: frame.len() });
+                self.begun = Some(Begun { parts, len: frame.len(), is_placed: true });
                 return Ok(Received::Partly);
             }
         }
@@ -237,16 +242,21 @@ fn wait_or_give_up(queue: &mut Queue, start: Checkpoint) -> Received {
 /// Buffers that one frame may fill: 64 KiB in buffers of 512 bytes. Each costs some microseconds, in which the hart takes no interrupt.
 const MOST_BUFFERS: u16 = 128;
 
+/// Bytes that are copied to be cut for one of the budget: of a frame of 64 KiB nothing else is done in the same call.
+const COPIED_FOR_ONE: u64 = 8;
+
 /// One frame and one segment of it.
 const SCRATCH_BYTES: usize = 2 * MAX_FRAME as usize;
 
 /// Scratch space for [`Net::place_plain`]: taken only for guests that need it.
 pub(super) type Scratch = Vec<u8>;
 
-/// A frame that is being cut, and a part of which the guest has.
+/// A frame that is being cut.
 #[derive(Debug)]
 pub(super) struct Begun {
     parts: PlainFrames,
     /// Bytes of the whole frame.
     len: usize,
+    /// Whether the guest has a part of it.
+    is_placed: bool,
 }

@@ -100,6 +100,33 @@ fn frames_and_large_segments_are_sent_with_their_header() {
     assert_eq!(driver.used(TRANSMIT_QUEUE).len(), 2);
 }
 
+/// A copy of 64 KiB is long enough: a call has one, or small ones that are a quarter of it together.
+#[test]
+fn a_call_sends_one_long_frame_or_a_few_short_ones() {
+    let env = TestEnv::new(4 << 20);
+    let mut device = card();
+    let mut driver = Driver::new(&env);
+    driver.start(&mut device, u64::MAX);
+    let lengths = [15_000, 65_000, 65_000, 1_000, 1_000, 16_000, 14, 65_000, 9_000, 9_000];
+    for len in lengths {
+        let (header, frame) = (driver.readable(&[0; 12]), driver.readable(&frame(len)));
+        driver.add(TRANSMIT_QUEUE, &[header, frame], false);
+    }
+    driver.notify(&mut device, TRANSMIT_QUEUE).unwrap();
+    let mut sent = Vec::new();
+    loop {
+        let call: Vec<_> = device.model_mut().backend_mut().sent.drain(..).map(|(_, frame)| frame.len()).collect();
+        assert!(call.len() == 1 || call.iter().sum::<usize>() <= 16 << 10, "{call:?}");
+        sent.extend(call);
+        if !device.has_backlog() {
+            break;
+        }
+        device.poll(&env).unwrap();
+    }
+    assert_eq!(sent, lengths);
+    assert_eq!(driver.used(TRANSMIT_QUEUE).len(), lengths.len());
+}
+
 #[test]
 fn senseless_frames_are_dropped_and_their_buffers_returned() {
     let env = TestEnv::new(4 << 20);
@@ -231,12 +258,40 @@ fn a_frame_is_cut_as_far_as_the_budget_goes() {
     let used: Vec<u32> = driver.used(RECEIVE_QUEUE).iter().map(|used| used.len).collect();
     assert_eq!(used, [12 + 54 + 500; 40]);
     // One that is given up does not go on in the next.
-    let mut budget = Budget::new(64, 1);
+    let mut budget = Budget::new(64, 300);
     let given = device.with_model(&env, |net, io| net.deliver(&tso(500), &tcp_frame(2_000), io, &mut budget));
     assert_eq!(given.unwrap(), Some(Received::Partly));
     device.model_mut().forget_begun();
     assert_eq!(device.receive(&tso(500), &tcp_frame(2_000), &env), Ok(Received::Delivered));
     assert_eq!(driver.used(RECEIVE_QUEUE).len(), 1 + 4);
+}
+
+/// Frames that turn out to be nonsense once they are copied cost the same as others.
+#[test]
+fn a_call_copies_one_long_frame_to_cut_it() {
+    let env = TestEnv::new(4 << 20);
+    let mut device = card();
+    let mut driver = Driver::new(&env);
+    driver.start(&mut device, F_VERSION_1);
+    post(&mut driver, &mut device, 100, 4096);
+    // No TCP.
+    let nonsense = frame(60_000);
+    let deliver = |device: &mut Card, frame: &[u8]| {
+        let mut budget = Budget::new(16, 4 << 10);
+        let received = device.with_model(&env, |net, io| net.deliver(&tso(1_000), frame, io, &mut budget));
+        (received.unwrap().unwrap(), budget.is_spent())
+    };
+    assert_eq!(deliver(&mut device, &nonsense), (Received::Dropped, true));
+    // What makes sense is cut in the next call, from the copy.
+    let good = tcp_frame(60_000);
+    assert_eq!(deliver(&mut device, &good), (Received::Partly, true));
+    assert_eq!(device.model().metrics().received, 0);
+    let mut calls = 0;
+    while deliver(&mut device, &good).0 == Received::Partly {
+        calls += 1;
+    }
+    assert!((10..60).contains(&calls), "{calls} calls");
+    assert_eq!(device.model().metrics().received, 60);
 }
 
 #[test]

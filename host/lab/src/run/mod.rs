@@ -29,7 +29,7 @@ use crate::plan::{
 };
 use crate::report::{Goals, Report};
 use crate::rig::Rig;
-use crate::store::{Configuration, Digests, Found, Measured, Store, Value, emulator};
+use crate::store::{Configuration, Digests, Found, Measured, Parts, Store, Value, emulator};
 use crate::{LabError, Options, artifacts};
 
 /// Runs an experiment: what the store has of this very configuration is not measured again, unless `fresh`.
@@ -52,6 +52,15 @@ pub fn experiment(experiment: &Experiment, options: &Options) -> Result<Report, 
     let mut report = Report { failures, ..report(experiment, options.size(), &plan, &results) };
     report.add(wall::figure(experiment, options.size(), &plan, &store, &mut bench), Goals(experiment.goals));
     Ok(report)
+}
+
+/// What a trial of an experiment has measured so far, for a procedure that is long.
+///
+/// # Errors
+/// [`LabError`] if it cannot be told what its result depends on.
+pub fn parts(experiment: &str, size: Size, trial: &Trial) -> Result<Parts, LabError> {
+    let configuration = Bench::new(size)?.configuration(trial)?;
+    Ok(Store::of(experiment, size.label())?.parts(&configuration))
 }
 
 /// What the store has of an experiment, nothing measured; and what is missing or refused, for people.
@@ -178,10 +187,15 @@ fn one(
         Found::Nothing => {}
     }
     progress.begin(&trial.label());
+    let parts = store.parts(&configuration);
+    if options.fresh {
+        parts.forget()?;
+    }
     let measured = measure(trial, bench, progress)?;
     // What could not be measured is tried again the next time.
     if measured.is_complete() {
         store.keep(&configuration, &measured)?;
+        parts.forget()?;
     }
     Ok(Some(measured))
 }

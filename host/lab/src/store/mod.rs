@@ -2,11 +2,13 @@
 //!
 //! ```text
 //! CACHE/lab/EXPERIMENT/SIZE/TRIAL/sSEED-KEY.json
+//! CACHE/lab/EXPERIMENT/SIZE/TRIAL/sSEED-KEY.parts/PART.json    of a long trial that has not ended
 //! ```
 //! A result is written as a whole or not at all, so an experiment that is interrupted finds every trial that ended. A
 //! result of another configuration has another key: it is never used, and [`Found::Other`] tells how it differs.
 
 mod configuration;
+mod parts;
 
 use std::io::{self, Write};
 use std::os::unix::fs::PermissionsExt as _;
@@ -16,6 +18,7 @@ use std::time::SystemTime;
 use serde::{Deserialize, Serialize};
 
 pub use configuration::{Configuration, Digests, emulator};
+pub use parts::Parts;
 
 use crate::LabError;
 
@@ -160,6 +163,12 @@ impl Store {
     #[must_use]
     pub fn measured_at(&self, configuration: &Configuration) -> Option<SystemTime> {
         std::fs::metadata(self.path(configuration)).and_then(|data| data.modified()).ok()
+    }
+
+    /// What a trial of this configuration has measured so far.
+    #[must_use]
+    pub fn parts(&self, configuration: &Configuration) -> Parts {
+        Parts::at(self.path(configuration).with_extension("parts"))
     }
 
     fn path(&self, configuration: &Configuration) -> PathBuf {

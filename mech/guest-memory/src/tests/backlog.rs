@@ -91,6 +91,29 @@ fn the_end_of_a_vm_with_many_shared_pages_needs_little_memory() {
     Guest::new().end();
 }
 
+/// However the pages lie: many in one block, or one of each.
+#[test]
+fn a_step_of_giving_back_looks_at_few_pages() {
+    const MOST: u64 = 128;
+    let guest = Guest::new();
+    let (mut page, mut steps) = (0, 0);
+    while page < PAGES {
+        let step = guest.ram.give_back(at(page), (PAGES - page) * BASE_PAGE);
+        assert!((1..=MOST).contains(&step.looked_at), "{} pages in one step", step.looked_at);
+        assert!(
+            step.bytes > 0 && step.bytes <= step.looked_at * BASE_PAGE,
+            "{} bytes for {} looks",
+            step.bytes,
+            step.looked_at
+        );
+        (page, steps) = (page + step.bytes / BASE_PAGE, steps + 1);
+        while guest.ram.free_deferred() {}
+    }
+    assert_eq!((steps, guest.shared()), (PAGES / MOST, 0));
+    assert_eq!(guest.ram.pages_returned(), PAGES);
+    guest.end();
+}
+
 /// A hart that does not leave keeps what it may know. The guest gives back no more than can wait, and keeps the rest.
 #[test]
 fn a_guest_with_a_hart_inside_gives_back_what_can_wait() {

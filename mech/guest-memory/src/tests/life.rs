@@ -26,16 +26,23 @@ fn what_a_hart_may_know_is_not_free() {
     }
     let before = free(&world);
     world.give_back(1, 0, 0, 400);
-    assert_eq!(world.machine.deferred(), 1);
+    assert_eq!(world.machine.deferred(), 4, "a step gives back 128");
     let ram = world.ram(0);
     // The pmap's own table of the block is in no TLB.
     assert!(ram.free_deferred() && free(&world) == before + 1, "hart 0 knows them");
     let before = free(&world);
     world.interrupt(0);
-    assert!(ram.free_deferred());
-    assert_eq!(free(&world) - before, 256, "a bounded number");
-    assert!(!ram.free_deferred());
-    assert_eq!(free(&world) - before, 400);
+    let mut freed = 0;
+    loop {
+        let has_more = ram.free_deferred();
+        let now = free(&world) - before;
+        assert!(now - freed <= 256, "a bounded number");
+        freed = now;
+        if !has_more {
+            break;
+        }
+    }
+    assert_eq!(freed, 400);
     assert_eq!(ram.pages_returned(), 400);
     world.check_at_rest();
     world.end();

@@ -12,13 +12,15 @@ use alloc::vec::Vec;
 use arrayvec::ArrayVec;
 use frames::PageState;
 use merging::Merging;
-use merging::sent::Recent;
+use merging::sent::{Gathered, Recent, Search};
 use merging::wire::{Receiver, Round, SEARCH_PORTION};
 
 /// Pages that get their fingerprint in one step.
 const INDEX: usize = 16;
 /// Fingerprints taken between two preemption points.
 const FINGERPRINTS: u64 = 4;
+/// Ranges and places that a step looks at before a round begins, between two preemption points: a list of 16 KiB.
+const PREPARED: usize = 1024;
 /// Bytes that have to come to a VM before it is searched.
 const LEAST_RECEIVED: u64 = 64 << 10;
 
@@ -26,6 +28,8 @@ const LEAST_RECEIVED: u64 = 64 << 10;
 #[derive(Debug)]
 pub(super) struct Wire {
     round: Option<Round>,
+    /// Whether it has begun to look at pages.
+    is_prepared: bool,
     /// What the last portion of it has found and is not merged yet.
     found: Option<Found>,
     recent: Recent,
@@ -35,17 +39,17 @@ pub(super) struct Wire {
 
 impl Wire {
     pub(super) const fn new() -> Self {
-        Self { round: None, found: None, recent: Recent::new(), received: Vec::new() }
+        Self { round: None, is_prepared: false, found: None, recent: Recent::new(), received: Vec::new() }
     }
 
     /// Whether a round is under way.
     pub(super) const fn is_searching(&self) -> bool {
-        self.round.is_some()
+        self.round.is_some() || self.recent.is_gathering()
     }
 
     /// When to go on at the earliest.
     pub(super) fn next_due(&self) -> u64 {
-        if self.round.is_some() { 0 } else { sent::round_at() }
+        if self.is_searching() { 0 } else { sent::round_at() }
     }
 
     /// A bounded piece of a round, if one is due. What may be merged.
@@ -53,25 +57,56 @@ impl Wire {
         if let Some(candidate) = self.found.as_mut().and_then(Found::next_candidates) {
             return candidate;
         }
+        if self.recent.is_gathering() {
+            self.gather(guests, point);
+            return None;
+        }
         match self.round.take() {
+            Some(mut round) if !self.is_prepared => {
+                // Ends: a step prepares something, or the work has lasted.
+                loop {
+                    self.is_prepared = round.prepare(PREPARED);
+                    if self.is_prepared || !point.may_go_on() {
+                        break;
+                    }
+                }
+                self.round = Some(round);
+            }
             Some(mut round) => {
                 self.found = go_on(&mut round, point);
                 if self.found.is_some() {
                     self.round = Some(round);
                 }
             }
-            None if now >= sent::round_at() => self.begin(guests),
+            None if now >= sent::round_at() => self.begin(guests, point),
             None => {}
         }
         None
     }
 
-    fn begin(&mut self, guests: &Merging) {
+    fn begin(&mut self, guests: &Merging, point: &mut PreemptionPoint<'_>) {
         // Whoever sends from here on sees that no round is planned, and plans one.
         sent::no_round();
         let fresh = sent::take();
         let receivers = self.receivers(guests);
-        let Some(search) = self.recent.round(&fresh, receivers) else { return };
+        self.recent.begin_round(fresh, receivers);
+        self.gather(guests, point);
+    }
+
+    /// Gathers what the next round is to search for, as far as that comes.
+    fn gather(&mut self, guests: &Merging, point: &mut PreemptionPoint<'_>) {
+        // Ends: a step looks at some ranges, or the work has lasted.
+        loop {
+            match self.recent.gather(PREPARED) {
+                Gathered::More if point.may_go_on() => {}
+                Gathered::More => return,
+                Gathered::Nothing => return,
+                Gathered::All(search) => return self.begin_round(search, guests),
+            }
+        }
+    }
+
+    fn begin_round(&mut self, search: Search, guests: &Merging) {
         sent::plan_round(search.next_s);
         let receivers = guests.guests().filter(|guest| search.vms.contains(&guest.vm)).map(|guest| Receiver {
             vm: guest.vm,
@@ -79,6 +114,7 @@ impl Wire {
             pages: guest.pages,
         });
         self.round = Some(Round::new(search.ranges, receivers.collect()));
+        self.is_prepared = false;
     }
 
     /// VMs to which something came since the last round.

@@ -1,6 +1,6 @@
 //! A VM's network interface: the adapter from virtio-net to a port of a subnet.
 
-use super::{Traffic, VmEnv};
+use super::{Traffic, VmEnv, slots::lock_briefly};
 use crate::{
     io::{
         network::{self, SharedPort},
@@ -24,6 +24,9 @@ use virtio::{
 const BATCH: usize = 16;
 const BATCH_BUDGET: Budget = Budget::new(16, 4 << 10);
 
+/// Bytes sent with one access that are delivered with another one.
+const LONG: u64 = 16 << 10;
+
 type Device = VirtioMmio<Net<NetPort>>;
 
 /// The host's side of a virtio-net device.
@@ -40,11 +43,13 @@ impl NetPort {
     /// Others may have the pages among these soon: all but headers. A page may be sent in two parts, each in its frame.
     fn note_pages(&self, segments: &[GuestSegment]) {
         const LONGEST_HEADER: u32 = 128;
+        /// Segments of a frame whose pages are noted: those of 64 KiB that lie anyhow in pages. Each costs locks.
+        const MOST_NOTED: usize = 18;
         if !sent::is_looking() || segments.iter().all(|segment| segment.len <= LONGEST_HEADER) {
             return;
         }
         let Some(vm) = self.sender.as_ref().and_then(Weak::upgrade) else { return };
-        for segment in segments.iter().filter(|segment| segment.len > LONGEST_HEADER) {
+        for segment in segments.iter().filter(|segment| segment.len > LONGEST_HEADER).take(MOST_NOTED) {
             let pages = (segment.addr.page_offset() + u64::from(segment.len)).div_ceil(BASE_PAGE);
             sent::note(&*vm, segment.addr.gfn(), pages);
         }
@@ -78,6 +83,8 @@ pub struct NetSlot {
     port: SharedPort,
     /// Frames wait in the switch because the guest had no buffers.
     is_stalled: AtomicBool,
+    /// Long frames have been sent and are not delivered yet: copying and delivering them is a stretch each.
+    owes_delivery: AtomicBool,
 }
 
 impl NetSlot {
@@ -100,27 +107,48 @@ impl NetSlot {
             NetConfig { mac: mac.0, mtu: net.mtu },
         );
         let device = Mutex::new(VirtioMmio::new(model, line, trigger));
-        Ok(Self { device, port, is_stalled: AtomicBool::new(false) })
+        Ok(Self { device, port, is_stalled: AtomicBool::new(false), owes_delivery: AtomicBool::new(false) })
     }
 
     /// The device.
-    pub fn lock(&self) -> MutexGuard<'_, Device> {
-        self.device.lock()
+    pub const fn device(&self) -> &Mutex<Device> {
+        &self.device
     }
 
-    /// After each access of the guest, with the device unlocked: delivers what it has sent, and what waits for it. `true` if there
-    /// is more that it could not send at once.
-    pub fn after_access(&self) -> bool {
+    /// After each access of the guest, which had sent so many bytes before: unlocks the device, and delivers what it has sent, and what
+    /// waits for it. `true` if there is more that it could not send at once, or what it has sent is delivered later.
+    pub fn after_access(&self, device: MutexGuard<'_, Device>, sent_before: u64) -> bool {
+        let sent = device.model().metrics().bytes_transmitted.wrapping_sub(sent_before);
+        let has_more = device.has_backlog();
+        drop(device);
+        if sent >= LONG {
+            self.owes_delivery.store(true, Ordering::SeqCst);
+            return true;
+        }
+        self.deliver();
+        has_more
+    }
+
+    /// Delivers what was sent at length before; `false` if there is nothing like that.
+    pub fn deliver_owed(&self) -> bool {
+        let owes = self.owes_delivery.swap(false, Ordering::SeqCst);
+        if owes {
+            self.deliver();
+        }
+        owes
+    }
+
+    fn deliver(&self) {
         if self.is_stalled.load(Ordering::SeqCst) && self.is_stalled.swap(false, Ordering::SeqCst) {
             self.port.set_ready();
         }
         self.port.network().deliver();
-        self.device.lock().has_backlog()
     }
 
     /// Gives waiting frames to the guest; `true` if there may be more that it could take.
     pub fn receive_waiting(&self, vm: &Vm) -> bool {
-        let mut device = self.device.lock();
+        // Its vCPUs keep it busy: whoever calls comes again.
+        let Some(mut device) = lock_briefly(&self.device) else { return !vm.is_ending() };
         if vm.is_ending() {
             // Its memory may be going. Whoever looks after this sees the same.
             self.port.clear();

@@ -8,7 +8,7 @@ use super::{
 };
 use crate::{
     io::{DeviceOwner, disks},
-    machine::{agenda, entropy},
+    machine::{agenda, capabilities, entropy},
     vm::Vm,
 };
 use ::platform::map;
@@ -18,16 +18,21 @@ use alloc::{
 };
 use control::{ControlError, VmSpec};
 use device::{Device, Env, GuestFault, GuestMemory as _, Width};
+use rv::csr;
 use spin::mutex::{TicketMutex as Mutex, TicketMutexGuard as MutexGuard};
 use virtio::{
-    Trigger, VirtioMmio,
+    Trigger, VirtioMmio, VirtioModel,
     balloon::Balloon,
     block::{Block, BlockTag},
     console::{Console, PortConfig},
     rng::Rng,
 };
 
+/// A vCPU waits for a device for one part of a second in so many, and then tries again: its hart looks meanwhile whether anybody calls.
+const PATIENCE_HZ: u64 = 10_000;
+
 /// A locked device. The lock is fair: a vCPU that does a long request in pieces takes it again and again, and would keep others out.
+/// vCPUs wait for it briefly only ([`lock_briefly`]): else one would stay in the monitor for as long as all others together.
 type Locked<M> = Mutex<VirtioMmio<M>>;
 /// The console device with the named ports.
 pub type ConsoleSlot = Locked<Console<ConsolePort>>;
@@ -76,7 +81,10 @@ macro_rules! each {
     ($slot:expr, $device:ident => $body:expr) => {
         match $slot {
             Slot::Block($device, _) => $body,
-            Slot::Net($device) => $body,
+            Slot::Net(net) => {
+                let $device = net.device();
+                $body
+            }
             Slot::Console($device) => $body,
             Slot::Rng($device) => $body,
             Slot::Balloon($device) => $body,
@@ -84,49 +92,95 @@ macro_rules! each {
     };
 }
 
+/// The device, locked; if others keep it busy the function that asks returns what is said.
+macro_rules! briefly {
+    ($device:expr, $busy:expr) => {
+        match lock_briefly($device) {
+            Some(device) => device,
+            None => return Ok($busy),
+        }
+    };
+}
+
+/// Tries to lock a device for about as long as a piece of work on it takes.
+#[inline]
+pub(super) fn lock_briefly<T>(device: &Mutex<T>) -> Option<MutexGuard<'_, T>> {
+    device.try_lock().or_else(|| wait_briefly(device))
+}
+
+#[cold]
+#[inline(never)]
+fn wait_briefly<T>(device: &Mutex<T>) -> Option<MutexGuard<'_, T>> {
+    let until = csr::time::read() + capabilities().timebase_hz / PATIENCE_HZ;
+    // Ends: time goes on.
+    while csr::time::read() < until {
+        if let Some(locked) = device.try_lock() {
+            return Some(locked);
+        }
+        core::hint::spin_loop();
+    }
+    None
+}
+
+/// Some more of what a device has been asked for.
+fn poll<M: VirtioModel>(device: &Locked<M>, env: &dyn Env) -> Result<bool, GuestFault> {
+    let mut device = briefly!(device, true);
+    device.poll(env)?;
+    Ok(device.has_backlog())
+}
+
 impl Slot {
-    /// The guest reads a register.
+    /// The guest reads a register; `None` if others keep the device busy.
     ///
     /// # Errors
     /// As [`device::Device::read`].
     #[inline]
-    pub fn read(&self, offset: u64, width: Width, env: &dyn Env) -> Result<u64, GuestFault> {
-        each!(self, device => device.lock().read(offset, width, env))
+    pub fn read(&self, offset: u64, width: Width, env: &dyn Env) -> Result<Option<u64>, GuestFault> {
+        each!(self, device => briefly!(device, None).read(offset, width, env).map(Some))
     }
 
     /// The guest writes a register. The device's lock is free again for what follows from it. `true` if the guest has asked for more
-    /// than is done at once: then [`Slot::go_on`] is to be called.
+    /// than is done at once: then [`Slot::go_on`] is to be called. `None` if others keep the device busy: nothing has been written.
     ///
     /// # Errors
     /// As [`device::Device::write`].
     #[inline]
-    pub fn write(&self, vm: &Vm, offset: u64, width: Width, value: u64, env: &dyn Env) -> Result<bool, GuestFault> {
+    pub fn write(
+        &self,
+        vm: &Vm,
+        offset: u64,
+        width: Width,
+        value: u64,
+        env: &dyn Env,
+    ) -> Result<Option<bool>, GuestFault> {
         let write = |device: &mut dyn Device| device.write(offset, width, value, env);
         match self {
             Self::Block(device, _) => {
-                let mut device = device.lock();
+                let mut device = briefly!(device, None);
                 device.write(offset, width, value, env)?;
-                Ok(after_block(device, vm))
+                Ok(Some(after_block(device, vm)))
             }
             Self::Net(net) => {
-                write(&mut *net.lock())?;
-                Ok(net.after_access())
+                let mut device = briefly!(net.device(), None);
+                let before = device.model().metrics().bytes_transmitted;
+                device.write(offset, width, value, env)?;
+                Ok(Some(net.after_access(device, before)))
             }
             Self::Console(device) => {
-                let mut device = device.lock();
+                let mut device = briefly!(device, None);
                 write(&mut *device)?;
                 agenda::call_soon();
-                Ok(device.has_backlog())
+                Ok(Some(device.has_backlog()))
             }
             Self::Rng(device) => {
-                let mut device = device.lock();
+                let mut device = briefly!(device, None);
                 write(&mut *device)?;
-                Ok(device.has_backlog())
+                Ok(Some(device.has_backlog()))
             }
             Self::Balloon(device) => {
-                let mut device = device.lock();
+                let mut device = briefly!(device, None);
                 write(&mut *device)?;
-                Ok(device.has_backlog())
+                Ok(Some(device.has_backlog()))
             }
         }
     }
@@ -137,15 +191,24 @@ impl Slot {
     /// As [`device::Device::write`].
     #[cold]
     pub fn go_on(&self, vm: &Vm, env: &dyn Env) -> Result<bool, GuestFault> {
-        let has_more = each!(self, device => {
-            let mut device = device.lock();
-            device.poll(env)?;
-            device.has_backlog()
-        });
         match self {
-            Self::Block(device, _) => Ok(after_block(device.lock(), vm)),
-            Self::Net(net) => Ok(net.after_access()),
-            Self::Console(_) | Self::Rng(_) | Self::Balloon(_) => Ok(has_more),
+            Self::Block(device, _) => {
+                let mut device = briefly!(device, true);
+                device.poll(env)?;
+                Ok(after_block(device, vm))
+            }
+            Self::Net(net) => {
+                if net.deliver_owed() {
+                    return Ok(true);
+                }
+                let mut device = briefly!(net.device(), true);
+                let before = device.model().metrics().bytes_transmitted;
+                device.poll(env)?;
+                Ok(net.after_access(device, before))
+            }
+            Self::Console(device) => poll(device, env),
+            Self::Rng(device) => poll(device, env),
+            Self::Balloon(device) => poll(device, env),
         }
     }
 

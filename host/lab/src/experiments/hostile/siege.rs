@@ -7,26 +7,38 @@
 //!   the answer and of the order are in it.
 //! - *Pause* and *loss*: what the neighbour says, by its own clock, of some milliseconds in which nobody asks the monitor for anything:
 //!   the longest time between two rounds of its work, and its rounds beside those that it did alone.
-//! - *Stretch*: the monitor's histogram. A stretch counts for the attack after which the longest has grown.
+//! - *Stretch*: the monitor's histogram: the longest one if it has grown meanwhile, else at most the limit of the longest class that has.
 
 use std::thread;
 use std::time::Duration;
 
-use control::{EventKind, MachineStats, Name, VmState};
+use control::{EventKind, MachineStats, Name, STRETCH_CLASSES, STRETCH_LIMITS_US, VmState};
 
 use crate::LabError;
 use crate::attacks::{self, Attack, Neighbour};
 use crate::compare::ratio;
-use crate::plan::{Trial, Work};
+use crate::plan::{Size, Trial, Work};
 use crate::report::{commit_of, describe};
 use crate::rig::{Ended, Rig, Running};
-use crate::run::Progress;
-use crate::store::{Measured, Value};
+use crate::run::{self, Progress};
+use crate::store::{Measured, Parts, Value};
 
 /// vCPUs of attackers where each has a hart for itself, and where all share one.
 const APART: [u16; 3] = [1, 2, 4];
 const APART_QUICK: [u16; 2] = [2, 4];
-const SHARED: [u16; 1] = [2];
+const SHARED: u16 = 2;
+/// What is done from a hart that is shared, in the small size: what costs the neighbour most, and something else.
+const SHARED_QUICK: [(&str, [&str; 2]); 7] = [
+    ("block", ["refill", "wipe"]),
+    ("net", ["segments", "tiny"]),
+    ("console", ["refill", "flood"]),
+    ("balloon", ["long", "report"]),
+    ("imsic", ["own", "wakes"]),
+    ("sbi", ["calls", "fences"]),
+    ("memory", ["ping-pong", "tables"]),
+];
+/// Between two harms of one attack.
+const HARMS: &str = "; ";
 /// What an order or a question may take.
 const LATE_MS: f64 = 100.0;
 /// Exits of a guest that has begun with its attack: more than it takes to say so. Some are so busy with the first one that it is the
@@ -47,15 +59,18 @@ const BETWEEN: Duration = Duration::from_millis(10);
 /// # Errors
 /// [`LabError`] if the machine or the neighbour fails.
 pub fn apart(trial: &Trial, progress: &Progress) -> Result<Measured, LabError> {
-    siege(trial, progress, &trial.name, &APART)
+    let attacks = APART.iter().flat_map(|vcpus| attacks::on(&trial.name, *vcpus)).collect();
+    siege(trial, Size::Full, progress, &trial.name, attacks)
 }
 
-/// The same with fewer numbers of vCPUs.
+/// The same, each behaviour once.
 ///
 /// # Errors
 /// As [`apart`].
 pub fn apart_quick(trial: &Trial, progress: &Progress) -> Result<Measured, LabError> {
-    siege(trial, progress, &trial.name, &APART_QUICK)
+    let by_turns = |(attack, vcpus)| Attack { vcpus, ..attack };
+    let attacks = attacks::on(&trial.name, 1).into_iter().zip(APART_QUICK.into_iter().cycle()).map(by_turns).collect();
+    siege(trial, Size::Quick, progress, &trial.name, attacks)
 }
 
 /// All vCPUs on one hart.
@@ -63,7 +78,28 @@ pub fn apart_quick(trial: &Trial, progress: &Progress) -> Result<Measured, LabEr
 /// # Errors
 /// As [`apart`].
 pub fn shared(trial: &Trial, progress: &Progress) -> Result<Measured, LabError> {
-    siege(trial, progress, trial.name.strip_prefix("shared-").unwrap_or(&trial.name), &SHARED)
+    let device = shared_device(trial);
+    siege(trial, Size::Full, progress, device, attacks::on(device, SHARED))
+}
+
+/// The same, a few of them.
+///
+/// # Errors
+/// As [`apart`].
+pub fn shared_quick(trial: &Trial, progress: &Progress) -> Result<Measured, LabError> {
+    let device = shared_device(trial);
+    let few = SHARED_QUICK.iter().find(|(known, _)| *known == device).map_or(&[][..], |(_, few)| few);
+    let attacks = attacks::on(device, SHARED).into_iter().filter(|attack| few.contains(&attack.behaviour)).collect();
+    siege(trial, Size::Quick, progress, device, attacks)
+}
+
+/// Whether a device is attacked from a shared hart in the small size.
+pub fn is_shared_in_quick(device: &str) -> bool {
+    SHARED_QUICK.iter().any(|(known, _)| *known == device)
+}
+
+fn shared_device(trial: &Trial) -> &str {
+    trial.name.strip_prefix("shared-").unwrap_or(&trial.name)
 }
 
 /// The name of a trial's figure.
@@ -71,7 +107,41 @@ pub fn figure(trial: &str, part: &str) -> String {
     format!("{}_{part}", trial.replace('-', "_"))
 }
 
-fn siege(trial: &Trial, progress: &Progress, device: &str, vcpus: &[u16]) -> Result<Measured, LabError> {
+/// All of the attacks, those that have not been withstood yet on a machine of their own.
+fn siege(
+    trial: &Trial,
+    size: Size,
+    progress: &Progress,
+    device: &str,
+    attacks: Vec<Attack>,
+) -> Result<Measured, LabError> {
+    let parts = run::parts("hostile", size, trial)?;
+    let known = |attack: Attack| {
+        let part = parts.find(&attack.to_string());
+        (attack, part)
+    };
+    let (done, rest): (Vec<_>, Vec<_>) = attacks.into_iter().map(known).partition(|(_, part)| part.is_some());
+    if !done.is_empty() {
+        progress.note(&format!("{}: {} attacks as stored", trial.label(), done.len()));
+    }
+    let mut withstood: Vec<_> = done.into_iter().filter_map(|(attack, part)| Some((attack, part?))).collect();
+    let rest: Vec<_> = rest.into_iter().map(|(attack, _)| attack).collect();
+    if !rest.is_empty() {
+        withstood.extend(withstand_all(trial, device, &rest, progress, &parts)?);
+    }
+    let Some((_, first)) = withstood.first() else { return Ok(Measured::default()) };
+    let (machine, commit) = (first.machine.clone(), first.commit.clone());
+    let withstood: Vec<_> = withstood.iter().map(|(attack, part)| (*attack, Withstood::of_part(part))).collect();
+    Ok(Measured { machine, commit, values: values(trial, &withstood) })
+}
+
+fn withstand_all(
+    trial: &Trial,
+    device: &str,
+    attacks: &[Attack],
+    progress: &Progress,
+    parts: &Parts,
+) -> Result<Vec<(Attack, Measured)>, LabError> {
     let dir = tempfile::tempdir().map_err(LabError::io("a temporary directory"))?;
     let disk = dir.path().join("pattern.img");
     std::fs::write(&disk, vec![0x5a; 4 << 20]).map_err(LabError::io("a disk"))?;
@@ -95,15 +165,17 @@ fn siege(trial: &Trial, progress: &Progress, device: &str, vcpus: &[u16]) -> Res
     }
     siege.alone = siege.peace()?;
     let mut withstood = Vec::new();
-    for attack in vcpus.iter().flat_map(|vcpus| attacks::on(device, *vcpus)) {
-        let what = siege.withstand(&attack)?;
+    for attack in attacks {
+        let what = siege.withstand(attack)?;
         progress.say(&format!("{attack}: {what}"));
-        withstood.push((attack, what));
+        let part =
+            Measured { machine: describe(&info), commit: commit_of(&info.monitor.version), values: what.to_values() };
+        parts.keep(&attack.to_string(), &part)?;
+        withstood.push((*attack, part));
     }
     let after = siege.peace()?;
     progress.say(&format!("the neighbour alone: {:.1} rounds in a ms before, {after:.1} after", siege.alone));
-    let values = values(trial, &withstood);
-    Ok(Measured { machine: describe(&info), commit: commit_of(&info.monitor.version), values })
+    Ok(withstood)
 }
 
 /// A machine with a neighbour, under attack.
@@ -128,11 +200,43 @@ struct Withstood {
     pause_ms: f64,
     /// Of the neighbour's rate alone.
     loss: f64,
-    /// The longest stretch so far, and what it was for.
+    /// The longest stretch meanwhile, and what it was for. Where one before was longer, it is at most this.
     stretch_us: f64,
     place: String,
-    /// Whether it came during this attack.
-    is_new: bool,
+}
+
+impl Withstood {
+    /// As it is stored.
+    fn to_values(&self) -> Vec<Value> {
+        let ms = |name: &str, number: f64| Value::new(name, number, "ms", 1);
+        let mut values = vec![
+            Value {
+                note: self.harm.join(HARMS),
+                ..Value::new("harm", f64::from(u8::from(!self.harm.is_empty())), "", 1)
+            },
+            ms("answer", self.answer_ms),
+            ms("pause", self.pause_ms),
+            Value::new("loss", self.loss, "%", 1),
+            Value { note: self.place.clone(), ..Value::new("stretch", self.stretch_us, "us", 1) },
+        ];
+        values.extend(self.kill_ms.map(|number| ms("kill", number)));
+        values
+    }
+
+    fn of_part(part: &Measured) -> Self {
+        let number = |name: &str| part.number(name).ok();
+        let note = |name: &str| part.value(name).map(|value| value.note.clone()).unwrap_or_default();
+        let harm = note("harm");
+        Self {
+            harm: harm.split(HARMS).filter(|harm| !harm.is_empty()).map(str::to_owned).collect(),
+            kill_ms: number("kill"),
+            answer_ms: number("answer").unwrap_or(f64::INFINITY),
+            pause_ms: number("pause").unwrap_or(f64::INFINITY),
+            loss: number("loss").unwrap_or(100.0),
+            stretch_us: number("stretch").unwrap_or(f64::INFINITY),
+            place: note("stretch"),
+        }
+    }
 }
 
 impl std::fmt::Display for Withstood {
@@ -142,9 +246,7 @@ impl std::fmt::Display for Withstood {
             None => f.write_str("ended itself")?,
         }
         write!(f, ", answer {:.2} ms, pause {:.2} ms, loss {:.2} %", self.answer_ms, self.pause_ms, self.loss)?;
-        if self.is_new {
-            write!(f, ", stretch {:.0} us ({})", self.stretch_us, self.place)?;
-        }
+        write!(f, ", stretch {:.0} us {}", self.stretch_us, self.place)?;
         self.harm.iter().try_for_each(|harm| write!(f, ", HARM: {harm}"))
     }
 }
@@ -254,14 +356,28 @@ impl Siege<'_> {
 
     fn note_stretches(&self, before: &MachineStats, seen: &mut Withstood) -> Result<(), LabError> {
         let after = self.machine.stats()?;
-        let longest = |stats: &MachineStats| stats.harts.iter().map(|hart| hart.stretches.worst_ticks).max();
-        if let Some(hart) = after.harts.iter().max_by_key(|hart| hart.stretches.worst_ticks) {
-            seen.stretch_us = 1_000.0 * self.ms(hart.stretches.worst_ticks);
-            seen.place = hart.stretches.worst_place.to_string();
+        for (hart, old) in after.harts.iter().zip(&before.harts) {
+            let (worst, new) = (hart.stretches.worst_ticks, &hart.stretches.counts);
+            let us = if worst > old.stretches.worst_ticks {
+                1_000.0 * self.ms(worst)
+            } else {
+                longest(new, &old.stretches.counts).min(1_000.0 * self.ms(worst))
+            };
+            if us > seen.stretch_us {
+                seen.stretch_us = us;
+                let is_exact = worst > old.stretches.worst_ticks;
+                seen.place = if is_exact { hart.stretches.worst_place.to_string() } else { "at most".to_owned() };
+            }
         }
-        seen.is_new = longest(&after) > longest(before);
         Ok(())
     }
+}
+
+/// The limit of the longest class that has more stretches than before, in microseconds.
+fn longest(after: &[u64; STRETCH_CLASSES], before: &[u64; STRETCH_CLASSES]) -> f64 {
+    let limits = STRETCH_LIMITS_US.iter().map(|limit| f64::from(*limit)).chain([f64::INFINITY]);
+    let grown = after.iter().zip(before).zip(limits).filter(|((after, before), _)| after > before);
+    grown.map(|(_, limit)| limit).last().unwrap_or(0.0)
 }
 
 fn has_ended(machine: &Running, vm: &Name) -> Result<bool, LabError> {
@@ -286,7 +402,10 @@ fn values(trial: &Trial, withstood: &[(Attack, Withstood)]) -> Vec<Value> {
         note: harm.collect::<Vec<_>>().join("; "),
         ..Value::new(&name("harmful"), count(harmful.len()), "attacks", samples)
     });
-    values.push(stretch(&name("stretch"), withstood));
+    values.extend(
+        worst("stretch", "us", &|_, what| Some(what.stretch_us))
+            .map(|value| Value { note: with_place(&value.note, withstood), ..value }),
+    );
     // Of attacks that ended by themselves there is none.
     values.extend(worst("kill", "ms", &|_, what| what.kill_ms));
     values.extend(worst("answer", "ms", &|_, what| Some(what.answer_ms)));
@@ -300,13 +419,54 @@ fn values(trial: &Trial, withstood: &[(Attack, Withstood)]) -> Vec<Value> {
         values.extend(worst("pause", "ms", &|_, what| Some(what.pause_ms)));
         values.extend(worst("loss", "%", &|_, what| Some(what.loss)));
     }
+    // Each attack by its longest stretch; the rest in words.
+    let trial = trial.name.split_once('-').map_or("", |_| "shared-");
+    values.extend(withstood.iter().map(|(attack, what)| Value {
+        note: what.to_string(),
+        ..Value::new(&format!("attack.{trial}{attack}"), what.stretch_us, "us", 1)
+    }));
     values
 }
 
-/// The longest stretch, and the attack during which it came: none, if it came before them.
-fn stretch(name: &str, withstood: &[(Attack, Withstood)]) -> Value {
-    let Some((_, last)) = withstood.last() else { return Value::missing(name, "there was no attack") };
-    let during = withstood.iter().rfind(|(_, what)| what.is_new);
-    let during = during.map_or_else(|| "before the attacks".to_owned(), |(attack, _)| attack.to_string());
-    Value { note: format!("{}, {during}", last.place), ..Value::new(name, last.stretch_us, "us", 1) }
+/// The attack with what its longest stretch was for.
+fn with_place(attack: &str, withstood: &[(Attack, Withstood)]) -> String {
+    let place = withstood.iter().find(|(known, _)| known.to_string() == attack).map_or("", |(_, what)| &what.place);
+    format!("{place}, {attack}")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_was_withstood_is_read_as_it_was_kept() {
+        let harm = vec!["it was late".to_owned(), "3 pages were lost".to_owned()];
+        let first = Withstood { harm, kill_ms: Some(3.5), loss: 67.0, place: "clients".into(), ..Withstood::default() };
+        let second = Withstood { answer_ms: 1.5, pause_ms: 0.1, stretch_us: 900.0, ..Withstood::default() };
+        for what in [first, second] {
+            let part = Measured { values: what.to_values(), ..Measured::default() };
+            assert!(part.is_complete());
+            assert_eq!(Withstood::of_part(&part), what);
+        }
+    }
+
+    #[test]
+    fn a_stretch_is_told_by_the_longest_class_that_grew() {
+        let before = [5; STRETCH_CLASSES];
+        let mut after = before;
+        assert!(longest(&after, &before).abs() < 1e-9);
+        after[0] += 1;
+        after[6] += 1;
+        assert!((longest(&after, &before) - 500.0).abs() < 1e-9);
+        after[STRETCH_CLASSES - 1] += 1;
+        assert!(longest(&after, &before).is_infinite());
+    }
+
+    #[test]
+    fn the_small_size_has_attacks_that_there_are() {
+        for (device, behaviours) in SHARED_QUICK {
+            let all = attacks::on(device, SHARED);
+            assert!(behaviours.iter().all(|one| all.iter().any(|attack| attack.behaviour == *one)), "{device}");
+        }
+    }
 }
