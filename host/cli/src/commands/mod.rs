@@ -40,6 +40,7 @@ use crate::launched::{Home, Homes};
 use crate::output::Output;
 
 pub use check::problems_text;
+pub use inject::fault_of;
 pub use launch::Running;
 
 /// What every command gets.
