@@ -12,7 +12,7 @@ use crate::check::{Tell, at_most, tell, unique};
 use crate::event::CellLoss;
 use crate::name::Name;
 use crate::problem::{SpecError, SpecProblem};
-use crate::spec::VmSpec;
+use crate::spec::{DiskMode, DiskSpec, VmSpec};
 
 /// Most cells of a machine.
 pub const MAX_CELLS: usize = 8;
@@ -130,7 +130,7 @@ impl BootConfig {
 }
 
 impl VmSpec {
-    /// Refuses what only a VM of the leader can have, which drives the machine's disks and network, and talks to clients.
+    /// Refuses what only a VM of the leader can have, which drives the machine's disks: disks that are written.
     ///
     /// # Errors
     /// The first problem found.
@@ -142,10 +142,9 @@ impl VmSpec {
     }
 
     pub(crate) fn each_problem_of_cell(&self, leader: u8, to: &mut Tell<'_>) -> ControlFlow<SpecError> {
-        let has =
-            [("disks", !self.disks.is_empty()), ("nets", !self.nets.is_empty()), ("ports", !self.ports.is_empty())];
-        for (field, _) in has.iter().filter(|(_, has)| *has && self.cell != leader) {
-            to(SpecError::new(*field, SpecProblem::NotInFirstCell))?;
+        let written = |disk: &DiskSpec| disk.overlay.is_some() || disk.mode == DiskMode::Persistent;
+        for (index, _) in self.disks.iter().enumerate().filter(|(_, disk)| written(disk) && self.cell != leader) {
+            to(SpecError::new(format!("disks[{index}]"), SpecProblem::NotInFirstCell))?;
         }
         ControlFlow::Continue(())
     }

@@ -184,10 +184,8 @@ pub enum SpecProblem {
         /// The position given.
         cell: u8,
     },
-    /// What only VMs of the first cell can have.
-    #[error(
-        "only a VM of the first cell can have this: the others drive no disk and no network, and talk to no client"
-    )]
+    /// A disk that only VMs of the first cell can have.
+    #[error("only a VM of the first cell can write a disk for good: the others do not drive it")]
     NotInFirstCell,
     /// A program that is entered at an odd address: harts would ignore the last bit.
     #[error("a program cannot be entered at {entry:#x}: instructions begin at multiples of 2")]

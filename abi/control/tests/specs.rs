@@ -2,8 +2,8 @@
 
 use addr::NodeId;
 use control::{
-    Boot, BootConfig, BootConfigError, CellSpec, DiskMode, DiskSpec, Label, MacAddress, Name, NetSpec, Segment,
-    SubnetSpec, VmSpec,
+    Boot, BootConfig, BootConfigError, CellSpec, DiskMode, DiskSpec, Label, MacAddress, Name, NetSpec, OverlaySpec,
+    Segment, SubnetSpec, VmSpec,
 };
 
 fn name(text: &str) -> Name {
@@ -251,7 +251,7 @@ fn cells_share_the_machines_nodes_out() {
 }
 
 #[test]
-fn what_is_the_first_cells_is_refused_elsewhere() {
+fn disks_that_are_written_are_the_first_cells() {
     let bare = VmSpec { ports: vec![], ..vm("a") };
     let complaint = |spec: VmSpec| {
         let error = cells(&[&[0], &[1]], vec![spec]).validate();
@@ -259,13 +259,17 @@ fn what_is_the_first_cells_is_refused_elsewhere() {
     };
     assert_eq!(cells(&[&[0], &[1]], vec![VmSpec { cell: 1, ..bare.clone() }, vm("b")]).validate(), Ok(()));
     assert_eq!(complaint(VmSpec { cell: 2, ..bare.clone() }), "vms[0].cell: there is no cell 2");
-    let why =
-        "only a VM of the first cell can have this: the others drive no disk and no network, and talk to no client";
-    assert_eq!(complaint(VmSpec { cell: 1, ..vm("a") }), format!("vms[0].ports: {why}"));
-    let disks = vec![disk("root", "debian", DiskMode::CopyOnWrite)];
-    assert_eq!(complaint(VmSpec { cell: 1, disks, ..bare.clone() }), format!("vms[0].disks: {why}"));
-    let nets = vec![net("lan")];
-    assert_eq!(complaint(VmSpec { cell: 1, nets, ..bare.clone() }), format!("vms[0].nets: {why}"));
+    let why = "only a VM of the first cell can write a disk for good: the others do not drive it";
+    let read = || vec![disk("root", "debian", DiskMode::CopyOnWrite), disk("data", "other", DiskMode::ReadOnly)];
+    let elsewhere = VmSpec { cell: 1, disks: read(), nets: vec![net("lan")], ..vm("a") };
+    let subnet = || SubnetSpec { name: name("lan"), gateway: false };
+    let with_net = |vm| BootConfig { subnets: vec![subnet()], ..cells(&[&[0], &[1]], vec![vm]) };
+    assert_eq!(with_net(elsewhere.clone()).validate(), Ok(()));
+    let disks = [read(), vec![disk("kept", "third", DiskMode::Persistent)]].concat();
+    assert_eq!(complaint(VmSpec { cell: 1, disks, ..bare.clone() }), format!("vms[0].disks[2]: {why}"));
+    let mut kept = disk("root", "debian", DiskMode::CopyOnWrite);
+    kept.overlay = Some(OverlaySpec { disk: name("store"), partition: None, snapshot: None });
+    assert_eq!(complaint(VmSpec { cell: 1, disks: vec![kept], ..bare.clone() }), format!("vms[0].disks[0]: {why}"));
     // Without cells there is one.
     assert_eq!(config(vec![bare.clone()]).validate(), Ok(()));
     let lost = config(vec![VmSpec { cell: 1, ..bare }]).validate().expect_err("no such cell");

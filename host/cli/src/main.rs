@@ -34,13 +34,16 @@ mod tui;
 use std::io::Write;
 use std::process::ExitCode;
 
-use clap::Parser;
+use clap::{CommandFactory, Parser};
+use clap_complete::CompleteEnv;
 
 use args::{Arguments, ColorChoice};
 use failure::{EXEC_FAILED, Failure};
 use output::Tone;
 
 fn main() -> ExitCode {
+    // Ends the program if a shell asks for completions.
+    CompleteEnv::with_factory(Arguments::command).bin("mirrorball").complete();
     let arguments = match Arguments::try_parse() {
         Ok(arguments) => arguments,
         Err(error) => return refuse(&error),

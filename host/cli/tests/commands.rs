@@ -362,11 +362,30 @@ fn experiments_are_listed() {
 }
 
 #[test]
-fn completions_are_printed() {
-    let fixture = Fixture::empty();
+fn completions_know_the_vms_of_machines_that_run() {
+    let fixture = Fixture::new();
     for shell in ["bash", "zsh", "fish"] {
         let done = fixture.run(&["completion", shell]);
-        assert!(done.out().contains("mirrorball") && done.out().contains("console"), "{shell}");
+        assert!(done.out().contains("COMPLETE=") || done.out().contains("COMPLETE "), "{shell}: {}", done.out());
+    }
+    let mut ask = fixture.command(&["--", "mirrorball", "console", "build-"]);
+    ask.env("COMPLETE", "bash").env("_CLAP_COMPLETE_INDEX", "2").env("_CLAP_COMPLETE_COMP_TYPE", "9");
+    ask.env("_CLAP_COMPLETE_SPACE", "true").env("_CLAP_IFS", "\n");
+    let names = Done(ask.output().expect("the binary is built")).out();
+    assert!(
+        names.lines().any(|name| name == "build-1") && names.lines().all(|name| name.starts_with("build-")),
+        "{names}"
+    );
+}
+
+#[test]
+fn manual_pages_are_written() {
+    let fixture = Fixture::empty();
+    let folder = fixture.dir.path().join("man");
+    assert_eq!(fixture.run(&["man", &folder.display().to_string()]).status(), 0);
+    for page in ["mirrorball.1", "mirrorball-launch.1"] {
+        let text = std::fs::read_to_string(folder.join(page)).expect("it is there");
+        assert!(text.contains(".TH"), "{page}");
     }
 }
 

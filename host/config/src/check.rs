@@ -385,7 +385,9 @@ fn help_for(problem: &SpecProblem) -> Option<String> {
         SpecProblem::DiskShared { .. } => Some("mount it copy-on-write in both, or give each a partition".into()),
         SpecProblem::UnknownSubnet { .. } => Some("describe it with [[subnet]]".into()),
         SpecProblem::VirtioSlots { .. } => Some("leave out disks or nets, or say rng = false".into()),
-        SpecProblem::NotInFirstCell => Some("leave it out, or leave `cell` out".into()),
+        SpecProblem::NotInFirstCell => Some(
+            "say `mode = \"copy-on-write\"` without an overlay, or `mode = \"read-only\"`; or leave `cell` out".into(),
+        ),
         SpecProblem::MulticastMac => Some("the first byte must be even, as in 02:00:00:00:00:01".into()),
         _ => None,
     }

@@ -373,9 +373,6 @@ impl VmReader<'_, '_> {
         spec.cell = cell.flatten().unwrap_or(0);
         if let Some(ports) = section.strings("ports") {
             spec.ports = ports.iter().filter_map(|port| self.port(port)).collect();
-        } else if spec.cell != 0 {
-            // Nobody could open those that a VM has if it says nothing.
-            spec.ports.clear();
         }
     }
 

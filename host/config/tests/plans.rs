@@ -465,9 +465,9 @@ fn nodes_are_divided_into_cells() {
     assert_eq!(failures, [OnFailure::Stop, OnFailure::Restart]);
     assert_eq!(shape("[machine]\ncells = 1", &vm("a", "cell = 0")), (vec![], vec![0]));
     assert_eq!(shape("", &vm("a", "")), (vec![], vec![0]));
-    // The port that a VM has if it says nothing is the first cell's.
+    // The port that a VM has if it says nothing is the same in all cells.
     let plan =
         place.load(&format!("[machine]\ncells = 3\n{}{}", NODE.repeat(3), vm("a", "cell = 2"))).expect("it is good");
-    assert!(plan.boot.vms[0].ports.is_empty());
+    assert_eq!(plan.boot.vms[0].ports.len(), 1);
     assert_eq!(plan.boot.validate(), Ok(()));
 }

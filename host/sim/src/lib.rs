@@ -1,16 +1,14 @@
 //! The monitor's policies on synthetic machines of any size.
 //!
 //! The policy crates are sans-I/O, so the scheduler that is measured here at 1,024 harts is byte for byte the one that
-//! runs in the monitor. What is synthetic is the rest: vCPUs are programs of "run so long, sleep so long", time goes in
-//! steps, moving a vCPU takes effect at the next step and costs nothing.
+//! runs in the monitor. What is synthetic is the rest: vCPUs are programs of steps, and time goes from event to event.
 //!
 //! # Key types
-//! - [`Machine`]: nodes of harts, each with a `sched::RunQueue`; [`Machine::run`] lets time pass, balancing by the
-//!   functions that the monitor calls, as often as it does.
-//! - [`Program`]: what a vCPU does.
+//! - [`play::Play`]: nodes of harts, each with a `sched::RunQueue`, and VMs as a file says: barriers, locks and sleep, gangs,
+//!   pictures of time. It picks and balances by the functions that the monitor calls, as often as that does.
+//! - [`Machine`]: the same for vCPUs that only compute or sleep ([`Program`]), without a file.
 //! - [`Report`]: how fairly it went, who waited, which harts idled for nothing, what moved.
 //! - [`scenario`]: the standard questions.
-//! - [`play`]: a machine and VMs as a file says, from event to event: barriers, locks and sleep, gangs, pictures of time.
 //! - [`numa`]: the same for placement: nodes with memory and miss counters, played by the monitor's planner.
 //!
 //! # Tests
@@ -23,8 +21,9 @@ pub mod numa;
 pub mod play;
 mod report;
 pub mod scenario;
-mod vcpu;
 
-pub use machine::{Machine, TICKS_PER_MS};
+pub use machine::{Machine, Program};
 pub use report::Report;
-pub use vcpu::Program;
+
+/// Ticks in a millisecond: a timebase of 10 MHz, as on QEMU `virt`.
+pub const TICKS_PER_MS: u64 = 10_000;

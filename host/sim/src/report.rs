@@ -6,8 +6,8 @@ use addr::CpuIndex;
 use sched::Entity;
 use sched::balance::Reason;
 
-use crate::machine::TICKS_PER_MS;
-use crate::vcpu::{Program, Vcpu};
+use crate::TICKS_PER_MS;
+use crate::play::{Play, Step, Vcpu};
 
 /// One move of one vCPU, in ticks of the machine's time.
 #[derive(Clone, Copy, Debug)]
@@ -47,26 +47,30 @@ pub struct Report {
 }
 
 impl Report {
-    pub(crate) fn new(vcpus: &[Vcpu], harts: usize, ticks: u64, wasted_ticks: u64, trips: &[Trip]) -> Self {
-        let hart_ticks = (ticks * harts as u64).max(1);
+    pub(crate) fn new(play: &Play) -> Self {
+        let ticks = play.now - play.since;
+        let hart_ticks = (ticks * play.facts.len() as u64).max(1);
+        let ran = |vcpu: &Vcpu| vcpu.has_run(play.now);
         // By weight: with equal service per weight, all are served alike.
-        let per_weight = |vcpu: &Vcpu| vcpu.ran_ticks as f64 / f64::from(vcpu.weight);
-        let computing: Vec<f64> =
-            vcpus.iter().filter(|vcpu| vcpu.program == Program::Compute).map(per_weight).collect();
+        let per_weight = |vcpu: &Vcpu| ran(vcpu) as f64 / f64::from(vcpu.weight);
+        let computes = |vcpu: &&Vcpu| vcpu.program.iter().all(|step| matches!(step, Step::ComputeUs(_)));
+        let computing: Vec<f64> = play.vcpus.iter().filter(computes).map(per_weight).collect();
         let count = computing.len().max(1) as f64;
         let sum: f64 = computing.iter().sum();
         let squares: f64 = computing.iter().map(|service| service * service).sum();
         let mean = (sum / count).max(f64::MIN_POSITIVE);
         let permille = |part: f64| (part * 1_000.0).round() as u64;
+        let worst_wake = play.vcpus.iter().flat_map(|vcpu| &vcpu.latencies).max();
+        let trips = &play.trips;
         Self {
-            harts,
+            harts: play.facts.len(),
             computing: computing.len(),
             worst_permille: permille(computing.iter().copied().fold(f64::INFINITY, f64::min) / mean),
             best_permille: permille(computing.iter().copied().fold(0.0, f64::max) / mean),
             jain_permille: permille(sum * sum / (count * squares).max(f64::MIN_POSITIVE)),
-            busy_permille: vcpus.iter().map(|vcpu| vcpu.ran_ticks).sum::<u64>() * 1_000 / hart_ticks,
-            wasted_permille: wasted_ticks * 1_000 / hart_ticks,
-            worst_wake_us: vcpus.iter().map(|vcpu| vcpu.worst_wake_ticks).max().unwrap_or(0) * 1_000 / TICKS_PER_MS,
+            busy_permille: play.vcpus.iter().map(ran).sum::<u64>() * 1_000 / hart_ticks,
+            wasted_permille: play.wasted_ticks * 1_000 / hart_ticks,
+            worst_wake_us: worst_wake.copied().unwrap_or(0) * 1_000 / TICKS_PER_MS,
             moves: by_reason(trips),
             returns: returns(trips),
             most_moves_in_a_second: trips.iter().map(|trip| in_a_second(trips, trip).count()).max().unwrap_or(0),

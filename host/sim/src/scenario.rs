@@ -2,9 +2,9 @@
 
 use addr::CpuIndex;
 
-use crate::machine::{Machine, TICKS_PER_MS};
+use crate::TICKS_PER_MS;
+use crate::machine::{Machine, Program};
 use crate::report::Report;
-use crate::vcpu::Program;
 
 /// Harts of a node in every scenario.
 pub const HARTS_PER_NODE: usize = 8;
@@ -51,7 +51,7 @@ impl Scenario {
     pub fn build(self, harts: usize) -> Machine {
         let nodes = harts.div_ceil(HARTS_PER_NODE).clamp(1, 255);
         let harts = nodes * HARTS_PER_NODE;
-        let mut machine = Machine::new(nodes as u8, HARTS_PER_NODE);
+        let mut machine = Machine::new(nodes as u8, HARTS_PER_NODE as u16);
         let compute = [Program::Compute; 4];
         match self {
             Self::Threefold => (0..harts * 3 / 4).for_each(|_| machine.start_vm(WEIGHT, &compute)),

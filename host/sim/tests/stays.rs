@@ -48,7 +48,7 @@ fn vcpus_that_sleep_now_and_then_do_not_go_back_and_forth() {
     let before = odd_machine(hasty(), &MIXED);
     assert!(before.returns > 50, "this machine provokes nothing: {before:?}");
     let report = odd_machine(Caution::new(HZ), &MIXED);
-    assert!(report.most_moves_in_a_second <= 4 && report.returns * 4 <= before.returns, "{before:?} {report:?}");
+    assert!(report.most_moves_in_a_second <= 5 && report.returns * 4 <= before.returns, "{before:?} {report:?}");
     // Not at the cost of what they get done.
     assert!(report.busy_permille + 50 >= before.busy_permille, "{before:?} {report:?}");
 }

@@ -105,8 +105,13 @@ impl Shell {
         vms.map(|vm| Self::connect(machine, vm.name.clone()))
     }
 
+    /// A shell in a VM that runs; waits for its agent.
+    ///
+    /// # Panics
+    /// If it does not come up.
     #[track_caller]
-    fn connect(machine: &Running, vm: Name) -> Self {
+    #[must_use]
+    pub fn connect(machine: &Running, vm: Name) -> Self {
         match GuestAgent::connect(machine.client(), &vm, PATIENCE) {
             Ok(agent) => Self { vm, agent },
             Err(error) => panic!("{error}; its console:\n{}", machine.console(&vm).unwrap_or_default()),

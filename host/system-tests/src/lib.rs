@@ -28,6 +28,7 @@
 //! | `cells` | several monitors on one machine, each with its VMs, on hardware that fails, too |
 //! | `crash` | panics of the monitor: the record, and machines that are started again |
 //! | `faults` | hardware that fails, seen from HS-mode and from a guest, at random moments |
+//! | `gangs` | VMs that run together, and settings that are changed meanwhile |
 //! | `balance` | vCPUs that stay where they were moved to, on uneven nodes |
 //! | `messages` | messages between vCPUs that move, with interrupt files in hardware and in software |
 //! | `linux` | Debian's kernel to user space, on all shapes; overcommitted |

@@ -34,7 +34,7 @@ fn a_disk_boots_by_efi() {
     let machine = ok(ok(rig.module("u-boot", ok(artifacts::cached("u-boot/u-boot.bin")))).boot());
     let spec = VmSpec {
         boot: Boot::Firmware { module: ok(label("u-boot")) },
-        disks: vec![disk("disk", "disk", DiskMode::CopyOnWrite)],
+        disks: vec![disk("disk", "disk", DiskMode::ReadOnly)],
         memory_mib: 512,
         ..probe("efi", 1, "")
     };

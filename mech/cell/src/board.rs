@@ -12,8 +12,8 @@ use crate::{CellId, CellSet, View};
 pub const CELLS: usize = 8;
 /// Calls that a cell can have open with each other cell at a time.
 pub const SLOTS: usize = 4;
-/// Words that a request or an answer carries: 128 bytes, as in the paper.
-pub const PAYLOAD_WORDS: usize = 16;
+/// Words that a request or an answer carries: the paper's 128 bytes for data, and four words that say what they are.
+pub const PAYLOAD_WORDS: usize = 20;
 
 /// What a request or an answer carries. This crate does not interpret it.
 pub type Payload = [u64; PAYLOAD_WORDS];
@@ -21,7 +21,7 @@ pub type Payload = [u64; PAYLOAD_WORDS];
 /// Word 0 of a board: it has been set up.
 pub const MAGIC: u64 = u64::from_le_bytes(*b"MBcells\0");
 /// Word 1 of a board: the layout's revision.
-pub const REVISION: u64 = 1;
+pub const REVISION: u64 = 2;
 
 const MAGIC_AT: usize = 0;
 const REVISION_AT: usize = 1;

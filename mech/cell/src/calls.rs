@@ -11,6 +11,14 @@ pub struct CallId {
     stamp: Stamp,
 }
 
+impl CallId {
+    /// Who is asked.
+    #[must_use]
+    pub const fn to(self) -> CellId {
+        self.to
+    }
+}
+
 /// Why a call did not begin. Nothing has happened.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Refused {

@@ -7,12 +7,13 @@ use alloc::vec;
 use alloc::vec::Vec;
 
 use crc::{CRC_32_ISO_HDLC, Crc};
+use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
 use crate::contract::SECTOR;
 
 /// A partition of a machine disk.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Partition {
     /// Its name in the table, at most 36 UTF-16 units. Need not be unique.
     pub label: String,

@@ -44,7 +44,9 @@ extern crate alloc;
 extern crate std;
 
 mod cache;
+mod claim;
 mod contract;
+mod description;
 mod disk;
 pub mod gpt;
 mod index;
@@ -63,6 +65,7 @@ pub use contract::{
     BLOCK, BLOCKS_PER_CALL, BadGuestMemory, Context, DiskIo, FailedIo, GuestCopy, IoRefused, IoToken, MAX_OP_BLOCKS,
     PageStore, Piece, SECTOR, SECTORS_PER_BLOCK, Segments,
 };
+pub use description::DiskDescription;
 pub use disk::{MAX_SECTORS, SharedDisk};
 pub use index::{BlockIndex, RANGE_BLOCKS};
 pub use metrics::DiskMetrics;

@@ -76,8 +76,12 @@ fn take_over(
     }
     shortage::init();
     cells::init();
-    if machine::cell::is_first() {
-        io::init();
+    match machine::cell::is_first() {
+        true => io::init(),
+        false => io::init_remote(),
+    }
+    if machine::cell::is_first() && !machine::cell::is_alone() {
+        io::disks::describe();
     }
 }
 

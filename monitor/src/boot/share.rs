@@ -97,7 +97,7 @@ pub fn take(whole: &MachineDescription, arrival: &Arrival, hart: HartId) -> Shar
             archive = Some(moved);
             taken.push(moved);
         }
-        let board = room_in(&description, &taken, boards::BYTES, BASE_PAGE);
+        let board = room_in(&description, &taken, boards::BYTES + boards::NOTICE_BYTES, BASE_PAGE);
         if let Some(board) = board {
             taken.push(board);
             clear(board);

@@ -4,28 +4,36 @@
 //! A VM's block device is locked before the shared disk, the shared disk before the driver. Completions go the other
 //! way round without overlap: the shared disk is let go before the device that waits is locked. A store of modified blocks
 //! comes between the device and the shared disks, see [`stores`].
+//!
+//! # Cells
+//! A cell that does not drive the machine's disks has shared disks of its own over descriptions of them, with caches and modified blocks
+//! in its memory. What it reads, the leader's driver reads into its pages: [`remote`] is the asking cell's end, [`lending`] the leader's.
 
 mod access;
 mod answers;
+mod discovery;
+pub mod lending;
+pub mod remote;
 pub mod stores;
 mod usage;
 
 use self::access::{Driver, Guest, MachinePages};
 pub use self::answers::{cache_bytes, check, devices, list, stats};
+pub use self::discovery::{describe, init, init_remote};
+use self::discovery::{read_now, total_pages};
+use self::remote::RemoteReads;
 use self::usage::Usage;
 use super::{DeviceOwner, at_cost_of};
-use crate::machine::{self, HOME_NODE, devices, direct, memory::frames, relief::Locked};
+use crate::machine::{self, HOME_NODE, devices, relief::Locked};
 use addr::{BASE_PAGE, VmId};
-use alloc::{string::ToString, sync::Weak, vec::Vec};
+use alloc::{sync::Weak, vec::Vec};
 use control::{ControlError, DiskMode, DiskSpec, EventKind, Name, VmSpec};
 use core::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use device::GuestMemory;
-use machine_io::SECTOR_BYTES;
-use rv::csr;
 use spin::{Mutex, Once};
 use storage::{
-    BLOCKS_PER_CALL, Context, DiskIo, FailedIo, IoToken, Mode, MountError, MountId, MountSpec, Outcome, PageStore,
-    Piece, Ready, Request, SharedDisk, Status, gpt,
+    BLOCKS_PER_CALL, Context, FailedIo, IoToken, Mode, MountError, MountId, MountSpec, Outcome, Ready, Request,
+    SharedDisk, Status,
 };
 use virtio::block::{BlockStatus, BlockTag};
 
@@ -34,6 +42,8 @@ struct Unit {
     name: Name,
     shared: Mutex<SharedDisk>,
     mounted: Mutex<Vec<Mounted>>,
+    /// What the leader is to read for it, or has read, if this cell is none.
+    remote: RemoteReads,
 }
 
 struct Mounted {
@@ -54,67 +64,10 @@ fn units() -> &'static [Unit] {
     UNITS.get().map_or(&[], |units| units)
 }
 
-/// Takes the disks that have usable names into use: reads their partition tables. Called once, after the devices.
-pub fn init() {
-    let disks = &devices::all().disks;
-    let configured = u64::from(machine::options().disk_cache_mib) * (1 << 20) / BASE_PAGE;
-    let budget = if configured == 0 { total_pages() / CACHE_SHARE } else { configured };
-    CACHE_BOUND.store(budget, Ordering::Relaxed);
-    let mut found = Vec::new();
-    for (index, disk) in disks.iter().enumerate() {
-        let (label, capacity, read_only) = {
-            let disk = disk.lock();
-            (disk.name().to_string(), disk.capacity_sectors(), disk.is_read_only())
-        };
-        let Ok(name) = Name::new(label.as_str()) else {
-            log::warn!("disk {label:?}: not a name that VMs can use, left out");
-            continue;
-        };
-        let partitions = gpt::read_partitions(capacity, &mut |sector, buf| read_now(index, sector, buf));
-        let shared = SharedDisk::new(&label, capacity, read_only, partitions.unwrap_or_default(), budget);
-        // The position is the driver's index, so a disk without a name keeps its place.
-        while found.len() < index {
-            found.push(placeholder(found.len()));
-        }
-        found.push(Unit { name, shared: Mutex::new(shared), mounted: Mutex::new(Vec::new()) });
+impl Unit {
+    fn new(name: Name, shared: SharedDisk) -> Self {
+        Self { name, shared: Mutex::new(shared), mounted: Mutex::default(), remote: RemoteReads::default() }
     }
-    UNITS.call_once(|| found);
-    stores::init();
-}
-
-/// Pages of the whole machine.
-fn total_pages() -> u64 {
-    machine::description().nodes.ids().map(|node| frames().counts(node).total()).sum()
-}
-
-fn placeholder(index: usize) -> Unit {
-    let name = Name::new(alloc::format!("unnamed-{index}")).expect("letters, digits and a hyphen");
-    let shared = SharedDisk::new(name.as_str(), 0, true, Vec::new(), 0);
-    Unit { name, shared: Mutex::new(shared), mounted: Mutex::new(Vec::new()) }
-}
-
-/// Reads during boot, waiting at most two seconds.
-fn read_now(index: usize, sector: u64, buf: &mut [u8]) -> bool {
-    const PATIENCE_S: u64 = 2;
-    let Some(page) = MachinePages.alloc(HOME_NODE) else { return false };
-    let mut is_ok = true;
-    for (step, chunk) in buf.chunks_mut(BASE_PAGE as usize).enumerate() {
-        let piece = Piece { addr: page.addr(), bytes: chunk.len() as u32 };
-        let at = sector + step as u64 * (BASE_PAGE / SECTOR_BYTES);
-        let deadline = csr::time::read() + PATIENCE_S * machine::capabilities().timebase_hz;
-        is_ok &= Driver { index }.submit_read(at, &[piece], IoToken(0)).is_ok();
-        let mut ended = None;
-        while is_ok && ended.is_none() && csr::time::read() < deadline {
-            ended = devices::all().disks[index].lock().poll();
-        }
-        match ended {
-            Some(completion) if completion.outcome.is_ok() => direct::read_bytes(page.addr(), chunk),
-            // The device may still write the page: it stays out of use.
-            _ => return false,
-        }
-    }
-    MachinePages.free(page);
-    is_ok
 }
 
 /// A VM's view of a disk; given back when it is dropped.
@@ -357,6 +310,7 @@ pub fn step() -> bool {
     let turn = TURN.fetch_add(1, Ordering::Relaxed);
     let (mut is_busy, mut budget) = (false, BLOCKS_AT_ONCE);
     for (index, unit) in in_turn(units(), turn) {
+        remote::begin_own(index, unit);
         let mut ends = 0;
         loop {
             if ends == ENDS_AT_ONCE {
@@ -364,20 +318,33 @@ pub fn step() -> bool {
                 break;
             }
             ends += 1;
-            // The driver is let go before the shared disk is taken: requests lock them in the other order.
-            let ended = devices::all().disks[index].lock().poll();
-            let Some(completion) = ended else { break };
-            let is_ok = completion.outcome.is_ok();
-            let failed = unit.shared.lock().on_io_complete(IoToken(completion.token), is_ok, &MachinePages);
+            let Some((token, is_ok)) = next_ended(index, unit) else { break };
+            if lending::on_complete(token, is_ok) {
+                continue;
+            }
+            let failed = unit.shared.lock().on_io_complete(token, is_ok, &MachinePages);
             if let Some(FailedIo { sector, is_write: write }) = failed {
-                log::warn!("disk {}: sector {sector}: {:?}", unit.name, completion.outcome);
                 crate::trace::record(None, EventKind::DiskError { disk: unit.name.clone(), sector, write });
             }
         }
         pump(index, None, &mut budget);
         is_busy |= unit.shared.lock().clean_up(&MachinePages);
     }
+    lending::step();
     is_busy | keep_bound() | stores::step(turn)
+}
+
+/// An operation of a disk that has ended, done by this cell's driver or by the leader's; whether it went well.
+fn next_ended(index: usize, unit: &Unit) -> Option<(IoToken, bool)> {
+    // The driver is let go before the shared disk is taken: requests lock them in the other order.
+    let ended = devices::all().disks.get(index).and_then(|disk| disk.lock().poll());
+    let own = ended.map(|completion| {
+        if let Err(why) = &completion.outcome {
+            log::warn!("disk {}: {why:?}", unit.name);
+        }
+        (IoToken(completion.token), completion.outcome.is_ok())
+    });
+    own.or_else(|| unit.remote.next_ended())
 }
 
 /// Keeps the caches of all disks together within their bound: the largest one lets go of what was not used lately. `true`

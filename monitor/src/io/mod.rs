@@ -15,3 +15,9 @@ pub fn init() {
     disks::init();
     network::init();
 }
+
+/// The same in a cell whose leader drives the devices.
+pub fn init_remote() {
+    disks::init_remote();
+    network::init();
+}

@@ -9,8 +9,13 @@
 //! A VM's network device before its subnet. The subnet's lock is held for one frame at a time, and neither a copy nor
 //! another lock is under it.
 
+mod trunk;
+
+pub use trunk::{Departure, arrive, begin_look, depart, is_leaving, set_joined};
+
 use super::{DeviceOwner, at_cost_of, gateway::Gateway};
-use crate::machine::{self, agenda, devices, heap_reserve};
+use crate::machine::{self, agenda, cell, devices, heap_reserve};
+use ::cell::CellId;
 use alloc::{
     sync::{Arc, Weak},
     vec::Vec,
@@ -23,6 +28,7 @@ use subnet::{
     AttachError, Frame, FrameAllocator, FrameBuf, FrameRefused, PortId, PortKind, PortSpec, QueueLimits, ReadySet,
     Subnet,
 };
+use trunk::Trunks;
 use virtio::net::NetHeader;
 
 /// What may wait for a port: a burst of a sender (its device looks up after 1 MiB) that finds the queue half full.
@@ -40,7 +46,10 @@ pub struct Network {
     ready: ReadySet,
     /// The port with which the control hart begins to deliver. Of the control hart only.
     turn: AtomicUsize,
-    gateway: Option<Gateway>,
+    /// Made when the machine's network interface is this cell's.
+    gateway: Once<Gateway>,
+    trunks: Trunks,
+    has_gateway: bool,
 }
 
 struct Inner {
@@ -67,12 +76,19 @@ enum Payer {
 #[derive(Clone)]
 enum End {
     Gateway,
-    Device { vm: Weak<dyn DeviceOwner>, slot: usize },
+    /// The subnet goes on in another cell.
+    Cell,
+    Device {
+        vm: Weak<dyn DeviceOwner>,
+        slot: usize,
+    },
 }
 
-/// Makes the subnets of the configuration. Called once, after the devices.
+/// Makes the subnets of the configuration, and the gateways of those that are to have one where this cell drives the machine's network
+/// interface. Called after the devices: at boot, and when this cell becomes the leader.
 pub fn init() {
-    NETWORKS.call_once(|| machine::config().subnets.iter().map(Network::new).collect());
+    let networks = NETWORKS.call_once(|| machine::config().subnets.iter().map(Network::new).collect());
+    networks.iter().filter(|network| network.has_gateway).for_each(Network::open_gateway);
 }
 
 fn all() -> &'static [Network] {
@@ -100,7 +116,7 @@ pub fn check(spec: &VmSpec) -> Result<(), ControlError> {
 pub fn step(mut may_go_on: impl FnMut() -> bool) -> bool {
     let mut is_busy = false;
     for network in all() {
-        if let (Some(gateway), Some(nic)) = (&network.gateway, &devices::all().nic) {
+        if let (Some(gateway), Some(nic)) = (network.gateway.get(), &devices::all().nic) {
             is_busy |= gateway.step(network, nic);
         }
         network.deliver_in_turn(&mut may_go_on);
@@ -114,19 +130,29 @@ impl Network {
         let switch = Subnet::new(AGEING_S * machine::capabilities().timebase_hz);
         let allocator = switch.allocator();
         let mut inner = Inner { switch, plugs: Vec::new() };
-        let has_nic = devices::all().nic.is_some();
-        if spec.gateway && !has_nic {
-            log::warn!("subnet {}: no gateway, the machine has no network interface", spec.name);
-        }
-        let uplink = (spec.gateway && has_nic).then(|| inner.attach(PortKind::Uplink, End::Gateway));
-        let gateway = uplink.and_then(Result::ok).map(|(port, _)| Gateway::new(port));
+        let others = CellId::all().take(cell::count()).filter(|other| other.index() != cell::index());
+        let trunks = Trunks::new(&mut inner, others);
         Self {
             name: spec.name.clone(),
             allocator,
             inner: Mutex::new(inner),
             ready: ReadySet::new(),
             turn: AtomicUsize::new(0),
-            gateway,
+            gateway: Once::new(),
+            trunks,
+            has_gateway: spec.gateway,
+        }
+    }
+
+    /// Connects it with the machine's network interface, if that is this cell's.
+    fn open_gateway(&self) {
+        if devices::all().nic.is_some() {
+            let uplink = self.inner.lock().attach(PortKind::Uplink, End::Gateway);
+            uplink.into_iter().for_each(|(port, _)| {
+                self.gateway.call_once(|| Gateway::new(port));
+            });
+        } else if cell::is_first() {
+            log::warn!("subnet {}: no gateway, the machine has no network interface", self.name);
         }
     }
 
@@ -203,6 +229,10 @@ impl Network {
         match plug {
             None => {}
             Some(Plug { end: End::Gateway, .. }) => agenda::wake_control(),
+            Some(Plug { end: End::Cell, .. }) => {
+                trunk::note_leaving();
+                agenda::wake_control();
+            }
             Some(Plug { port, end: End::Device { vm, slot } }) => {
                 let vm = vm.upgrade();
                 let payer = if payer == Payer::Sender { self.sender(port).or_else(|| vm.clone()) } else { None };

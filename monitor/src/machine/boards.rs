@@ -14,6 +14,8 @@ use spin::Once;
 /// Bytes of a board.
 pub const BYTES: u64 = (board::WORDS * size_of::<u64>()) as u64;
 const _: () = assert!(BYTES.is_multiple_of(BASE_PAGE), "boards fill pages");
+/// Bytes of the notice behind the first cell's board: what the other cells read when they begin.
+pub const NOTICE_BYTES: u64 = 16 << 10;
 
 /// Where each cell's board is; `None` for cells that there are not, or that could not be prepared.
 pub type Places = [Option<MachineAddr>; CELLS];
@@ -48,6 +50,28 @@ fn own() -> Option<CellId> {
 
 fn place(cell: CellId) -> Option<MachineAddr> {
     PLACES.get()?[cell.index()]
+}
+
+/// Where the first cell's notice is; `None` where there are no boards.
+fn notice() -> Option<MachineAddr> {
+    place(CellId::FIRST).map(|board| MachineAddr::new(board.raw() + BYTES))
+}
+
+/// The first cell leaves a notice for the others, before they begin. `false`: it is too long, or there is nowhere to put it.
+pub fn leave_notice(bytes: &[u8]) -> bool {
+    let Some(place) = notice().filter(|_| bytes.len() as u64 <= NOTICE_BYTES - 8) else { return false };
+    direct::write_bytes(MachineAddr::new(place.raw() + 8), bytes);
+    direct::write_u64(place, bytes.len() as u64);
+    true
+}
+
+/// Reads the first cell's notice into `buf`; `None` if that cell is gone, or the notice is longer than the buffer.
+pub fn read_notice(buf: &mut [u8]) -> Option<&[u8]> {
+    let place = notice()?;
+    let len = usize::try_from(direct::try_read_u64(place)?).ok()?;
+    let bytes = buf.get_mut(..len)?;
+    direct::try_read_bytes(MachineAddr::new(place.raw() + 8), bytes)?;
+    Some(bytes)
 }
 
 /// The boards. Writes go to the own one, so only the control hart has a port, and whoever dies.

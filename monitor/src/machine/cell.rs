@@ -3,13 +3,13 @@
 //! All statics of the monitor are the cell's own: its harts map `.data` and `.bss` to a copy in its memory. Nothing with a
 //! pointer crosses cells. Harts and nodes are numbered per cell; hart ids and [`nodes`] are the machine's.
 
-use super::logging;
+use super::{layout::DIRECT_SIZE, logging};
 use addr::{HartId, NodeId};
 use alloc::{string::ToString, vec::Vec};
 use control::{BootConfig, Name};
 use core::sync::atomic::{AtomicBool, Ordering};
 use faults::NodeSet;
-use machine_tree::MachineDescription;
+use machine_tree::{AddressRange, MachineDescription};
 use rv::sbi;
 use spin::Once;
 
@@ -30,6 +30,8 @@ pub struct Facts {
     pub harts: Vec<HartId>,
     /// Bytes of memory of its nodes.
     pub bytes: u64,
+    /// Where that memory is.
+    memory: Vec<AddressRange>,
 }
 
 impl Facts {
@@ -37,6 +39,13 @@ impl Facts {
     #[must_use]
     pub fn node_set(&self) -> NodeSet {
         self.nodes.iter().fold(NodeSet::EMPTY, |set, node| set.or(NodeSet::one(node.index())))
+    }
+
+    /// Whether these bytes are memory of its nodes, in one piece, which each cell's direct map shows.
+    #[must_use]
+    pub fn has(&self, bytes: AddressRange) -> bool {
+        let holds = |part: &AddressRange| part.start() <= bytes.start() && bytes.end() <= part.end();
+        bytes.end().raw() <= DIRECT_SIZE && self.memory.iter().any(holds)
     }
 }
 
@@ -57,14 +66,16 @@ pub fn set(index: usize, parts: &[Vec<NodeId>], whole: &MachineDescription, conf
     let number = |at: usize| Name::new(at.to_string()).expect("a number is a name");
     let facts = |(at, nodes): (usize, &Vec<NodeId>)| {
         let harts = whole.harts.iter().filter(|hart| nodes.contains(&hart.node)).map(|hart| hart.id);
-        let memory = whole.memory.iter().filter(|memory| nodes.contains(&memory.node));
+        let memory = whole.memory.iter().filter(|memory| nodes.contains(&memory.node)).map(|memory| memory.range);
+        let memory: Vec<_> = memory.collect();
         // In the order that the cell's own description has them.
         let mut own = nodes.clone();
         order::ascending(&mut own);
         Facts {
             name: specs.get(at).map_or_else(|| number(at), |spec| spec.name.clone()),
             harts: harts.collect(),
-            bytes: memory.map(|memory| memory.range.bytes()).sum(),
+            bytes: memory.iter().map(AddressRange::bytes).sum(),
+            memory,
             nodes: own,
         }
     };

@@ -48,6 +48,23 @@ pub fn try_read_u64(addr: MachineAddr) -> Option<u64> {
     unsafe { rv::guarded::read_u64(direct(addr)) }
 }
 
+/// Reads bytes of memory that may be lost. `None` if the hardware refuses an access; part of the buffer may be filled then.
+#[must_use]
+pub fn try_read_bytes(addr: MachineAddr, buf: &mut [u8]) -> Option<()> {
+    let mut at = addr.raw();
+    let mut left = buf;
+    while !left.is_empty() {
+        // The aligned word that holds the next byte. Memory is lost by whole pages.
+        let skip = (at % 8) as usize;
+        let word = try_read_u64(MachineAddr::new(at - skip as u64))?.to_le_bytes();
+        let len = left.len().min(word.len() - skip);
+        let (now, rest) = left.split_at_mut(len);
+        now.copy_from_slice(&word[skip..skip + len]);
+        (left, at) = (rest, at + len as u64);
+    }
+    Some(())
+}
+
 /// Writes an aligned word of machine memory that the caller owns (a table page, a frame not yet mapped).
 #[inline(always)]
 pub fn write_u64(addr: MachineAddr, value: u64) {

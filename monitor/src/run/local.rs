@@ -33,6 +33,10 @@ pub struct HartLocal {
     pub(super) jobs: Vec<Job>,
     /// vCPUs that go as soon as nobody stores into their interrupt files: to another hart, or for good.
     leaving: Vec<(Entity, Option<CpuIndex>)>,
+    /// Since when it has had nobody to run, if it has not.
+    pub(super) idle_since: Option<u64>,
+    /// Whether others know what it has to do by the load tree alone.
+    pub(super) is_noted: bool,
     /// The turn of a VM that it follows.
     pub(super) follows: Option<Turn>,
     /// How long such a turn lasts.
@@ -51,6 +55,8 @@ impl HartLocal {
             loaded: None,
             jobs: Vec::new(),
             leaving: Vec::new(),
+            idle_since: None,
+            is_noted: balance::is_large(),
             follows: None,
             turn_ticks: crate::machine::scheduling().turn_ticks,
             tools: HartTools::new(capabilities),

@@ -50,6 +50,9 @@ pub fn run(hart: &'static Hart) -> ! {
         if now_queued != queued {
             balance::note_length(queued, now_queued);
             hart.counters.queued.store(now_queued, Ordering::Relaxed);
+            if local.is_noted {
+                balance::note_load(hart, &local.queue);
+            }
             queued = now_queued;
         }
     }
@@ -124,6 +127,9 @@ fn deliver(hart: &Hart, local: &mut HartLocal, message: Message) {
             let runnable = local.vcpus.iter().filter(|vcpu| vcpu.vm.id == vm && vcpu.run_state == RunState::Runnable);
             for vcpu in runnable {
                 local.queue.enqueue(vcpu.entity(), vcpu.weight(), csr::time::read());
+            }
+            if local.is_noted {
+                balance::note_load(hart, &local.queue);
             }
         }
         Message::Release(vm) => local.release_vm(hart, vm),
@@ -228,6 +234,7 @@ fn turn(hart: &Hart, local: &mut HartLocal, entity: sched::Entity, waiting: Wait
         local.queue.dequeue(entity);
         return;
     };
+    local.idle_since = None;
     local.load(hart, at);
     let begin = csr::time::read();
     let is_shared = local.queue.len() > 1;
@@ -278,7 +285,7 @@ fn turn(hart: &Hart, local: &mut HartLocal, entity: sched::Entity, waiting: Wait
 fn idle(hart: &Hart, local: &mut HartLocal, waiting: Waiting) {
     let begin = csr::time::read();
     hart.counters.idle.start(begin);
-    let pull_at = balance::pull(hart, begin);
+    let pull_at = balance::pull(hart, begin, *local.idle_since.get_or_insert(begin));
     local.tools.stretch.end(begin, &hart.counters.stretches);
     local.tools.stretch.begin(begin);
     local.tools.stretch.note(stretch::ZEROING);

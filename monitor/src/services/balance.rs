@@ -20,15 +20,16 @@ use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use machine_tree::MAX_NODES;
 use rv::csr;
 use sched::{
-    Entity,
+    Entity, RunQueue,
     balance::{
-        Activity, Caution, HartFacts, Move, Reason, Snapshot, VcpuFacts, place_parts, place_vm, pull_for_idle,
-        rebalance,
+        Activity, Caution, HartFacts, LoadTree, Move, REGION, Reason, Snapshot, Sum, VcpuFacts, place_parts, place_vm,
+        pull_for_idle, rebalance,
     },
 };
+use spin::Once;
 
 /// Time between two looks at the whole machine, in fractions of a second.
-pub const REBALANCE_HZ: u64 = 50;
+pub const REBALANCE_HZ: u64 = 100;
 /// Looks of a node's idle harts at the others, per second, while some hart is crowded. All of a node share them: with
 /// hundreds of idle harts the registry would have time for nothing else.
 const PULL_HZ: u64 = 500;
@@ -160,8 +161,14 @@ pub fn step(registry: &registry::Registry) {
     registry.records().filter_map(|record| record.life.as_ref()).for_each(|life| life.together().look(second));
     let facts = Facts::new(registry);
     let snapshot = Snapshot { harts: &facts.harts, vcpus: &facts.vcpus, distance: &distance };
-    rebalance(&snapshot, &caution()).into_iter().for_each(propose);
-    let (now, history_ticks) = (csr::time::read(), caution().history_ticks);
+    let (now, caution) = (csr::time::read(), caution());
+    // Each part as often as the load tree says, whoever its first hart is.
+    let tick = now / (machine::capabilities().timebase_hz / REBALANCE_HZ).max(1);
+    let leaders = all().iter().filter(|hart| tree().leads(hart.cpu));
+    for domain in leaders.flat_map(|leader| tree().due(leader.cpu, tick)) {
+        rebalance(&snapshot, &caution, domain).into_iter().for_each(propose);
+    }
+    let history_ticks = caution.history_ticks;
     if facts.vcpus.iter().any(|vcpu| facts.is_away(vcpu)) {
         NEXT_LOOK.fetch_min(now + machine::capabilities().timebase_hz / AWAY_HZ, Ordering::SeqCst);
     }
@@ -172,27 +179,48 @@ pub fn step(registry: &registry::Registry) {
     }
 }
 
+/// What harts have to do, and who balances what.
+fn tree() -> &'static LoadTree {
+    static TREE: Once<LoadTree> = Once::new();
+    // Bounded: harts of the machine.
+    TREE.call_once(|| LoadTree::new(&all().iter().map(|hart| hart.node).collect::<Vec<_>>()))
+}
+
+/// Whether there are harts of which others know by the load tree alone.
+#[must_use]
+pub fn is_large() -> bool {
+    all().len() > REGION
+}
+
+/// A hart's queue has changed, on a machine that [`is_large`].
+#[cold]
+pub fn note_load(hart: &Hart, queue: &RunQueue) {
+    tree().note(hart.cpu, Sum { weight: queue.weight(), runnable: queue.len() as u32 });
+}
+
 /// When the idle harts of each node look next.
 static NEXT_PULL: [AtomicU64; MAX_NODES] = [const { AtomicU64::new(0) }; MAX_NODES];
 
 /// `idle` has nothing to run: asks for a vCPU that waits elsewhere if it is time, and says when to come again. A hart that
 /// fell asleep before any was crowded is not woken for this; [`step`] moves something to it.
-pub fn pull(idle: &Hart, now: u64) -> u64 {
+pub fn pull(idle: &Hart, now: u64, idle_since: u64) -> u64 {
     let Some(next) = NEXT_PULL.get(idle.node.index()).filter(|_| is_contended()) else { return u64::MAX };
     let due = next.load(Ordering::Relaxed);
     let later = now + machine::capabilities().timebase_hz / PULL_HZ;
     if now >= due && next.compare_exchange(due, later, Ordering::Relaxed, Ordering::Relaxed).is_ok() {
-        pull_for(idle.cpu);
+        pull_for(idle.cpu, now.saturating_sub(idle_since));
     }
     next.load(Ordering::Relaxed)
 }
 
 /// Gives up where somebody else is at the registry.
-fn pull_for(idle: CpuIndex) {
+fn pull_for(idle: CpuIndex, idle_ticks: u64) {
     let Some(registry) = registry::try_lock() else { return };
-    let facts = Facts::new(&registry);
+    let around = tree().neighbourhood(idle, idle_ticks / caution().remote_wait_ticks.max(1));
+    let mut facts = Facts::new(&registry);
+    facts.vcpus.retain(|vcpu| around.contains(&vcpu.hart.index()));
     let snapshot = Snapshot { harts: &facts.harts, vcpus: &facts.vcpus, distance: &distance };
-    pull_for_idle(&snapshot, &caution(), idle).into_iter().for_each(propose);
+    pull_for_idle(&snapshot, &caution(), idle, idle_ticks).into_iter().for_each(propose);
 }
 
 /// The policy's numbers on this machine.
@@ -213,6 +241,7 @@ pub const fn traced(reason: Reason) -> MigrationReason {
     match reason {
         Reason::IdlePull => MigrationReason::IdleElsewhere,
         Reason::Home => MigrationReason::Home,
+        Reason::Together => MigrationReason::Together,
         Reason::Even => MigrationReason::Balance,
         Reason::Rotate => MigrationReason::Turns,
     }

@@ -3,12 +3,19 @@
 //!
 //! A machine of one cell never comes here: its next look is never due.
 
+mod disks;
+mod exchange;
+mod frames;
 mod takeover;
 mod wires;
 
 use super::crash;
 use crate::{
     hart,
+    io::{
+        disks::{lending, remote},
+        network,
+    },
     machine::{
         agenda,
         boards::{self, Boards},
@@ -20,9 +27,9 @@ use ::cell::{CellId, LiveSet, Patience, Times, Unreadable, Verdict, View, board}
 use alloc::vec::Vec;
 use control::{CellLoss, EventKind};
 use core::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use exchange::Exchange;
 use rv::csr;
 use spin::Mutex;
-use wires::Wires;
 
 /// Looks per second while nothing happens.
 const LOOKS_HZ: u64 = 10;
@@ -44,6 +51,8 @@ static NEXT_LOOK: AtomicU64 = AtomicU64::new(u64::MAX);
 static LEADER: AtomicUsize = AtomicUsize::new(CellId::FIRST.index());
 /// This cell has become the leader, and has not taken the machine's devices over yet.
 static MUST_TAKE_OVER: AtomicBool = AtomicBool::new(false);
+/// Another cell has been asked for something, and may have answered whenever anybody rings.
+static IS_WAITING: AtomicBool = AtomicBool::new(false);
 static STATE: Mutex<Option<State>> = Mutex::new(None);
 
 /// What the control hart knows of the others.
@@ -52,7 +61,7 @@ struct State {
     /// When some cell was first missed that all have not agreed on yet.
     noticed: Option<u64>,
     lost: Vec<(CellId, Loss)>,
-    wires: Wires,
+    exchange: Exchange,
 }
 
 /// How a cell was lost.
@@ -83,7 +92,8 @@ pub fn next_look() -> u64 {
 pub fn rung(by_own: bool) {
     let next = next_look();
     if next != u64::MAX {
-        let soon = if by_own { csr::time::read() + capabilities().timebase_hz / RUNG_HZ } else { 0 };
+        let may_wait = by_own && !IS_WAITING.load(Ordering::Relaxed);
+        let soon = if may_wait { csr::time::read() + capabilities().timebase_hz / RUNG_HZ } else { 0 };
         NEXT_LOOK.store(next.min(soon), Ordering::Relaxed);
     }
 }
@@ -110,7 +120,9 @@ pub fn step() {
 
 fn look() {
     let now = csr::time::read();
-    if now < next_look() {
+    let is_due = now >= next_look();
+    let has_work = is_exchanging() && has_something_to_send();
+    if !is_due && !has_work {
         return;
     }
     let mut state = STATE.lock();
@@ -119,28 +131,33 @@ fn look() {
         leave("a part of it is lost");
     }
     let hz = capabilities().timebase_hz;
-    let before = state.live.view();
-    let looks_hz = match state.live.poll(&mut Boards, now) {
-        Verdict::Same => LOOKS_HZ,
-        Verdict::Agreeing => {
-            state.noticed.get_or_insert(now);
-            AGREEING_HZ
-        }
-        Verdict::Changed(view) => {
-            state.tell(before, view, now);
-            lead(view);
-            // Whoever waits for something of the lost cell hears of it.
-            let _ = agenda::call();
-            LOOKS_HZ
-        }
-        Verdict::Stop => leave("the others go on without it"),
-    };
+    // Who only has something to send does not look at the others.
+    let looks_hz = if is_due { state.see_who_goes_on(now) } else { LOOKS_HZ };
     let times = Times { patience: CALL_S * hz, pause: hz / AGREEING_HZ };
-    let (send_at, is_news) = state.wires.step(state.live.view(), now, times);
-    if is_news {
+    let progress = state.exchange.step(state.live.view(), leader(), now, times);
+    if progress.is_news {
         let _ = agenda::call();
     }
-    NEXT_LOOK.store(send_at.min(now + hz / looks_hz), Ordering::Relaxed);
+    IS_WAITING.store(state.exchange.is_waiting(), Ordering::Relaxed);
+    let next = if is_due { now + hz / looks_hz } else { next_look() };
+    NEXT_LOOK.store(progress.next.min(next), Ordering::Relaxed);
+}
+
+/// Whether there are other cells.
+fn is_exchanging() -> bool {
+    next_look() != u64::MAX
+}
+
+/// Whether something waits for another cell: a read of a disk, the answer to one, or frames.
+fn has_something_to_send() -> bool {
+    remote::is_waiting() || lending::has_ended() || network::is_leaving()
+}
+
+/// This cell drives the machine's disks now: it does itself what it has asked leaders before it for.
+fn take_reads_over() {
+    if let Some(state) = &mut *STATE.lock() {
+        state.exchange.disks.take_over();
+    }
 }
 
 /// The set of cells that goes on, as this one sees it; `None` before its first look, and where there are no others.
@@ -165,7 +182,7 @@ pub fn has_begun(cell: CellId) -> bool {
 /// Takes bytes that another cell has sent: the leader's from others, theirs from the leader.
 pub fn read(from: CellId, buf: &mut [u8]) -> usize {
     let Some(state) = &mut *STATE.lock() else { return 0 };
-    state.wires.read(from, buf)
+    state.exchange.wires.read(from, buf)
 }
 
 /// Sends bytes to another cell; how many were taken.
@@ -174,7 +191,7 @@ pub fn write(to: CellId, bytes: &[u8]) -> usize {
     if !bytes.is_empty() {
         rung(false);
     }
-    state.wires.write(to, bytes)
+    state.exchange.wires.write(to, bytes)
 }
 
 /// The state, made at the first look.
@@ -188,7 +205,7 @@ fn begun(state: &mut Option<State>) -> Option<&mut State> {
             live: LiveSet::new(&mut Boards, me, view, patience),
             noticed: None,
             lost: Vec::new(),
-            wires: Wires::new(me, view),
+            exchange: Exchange::new(me, view),
         });
     }
     state.as_mut()
@@ -208,6 +225,26 @@ fn leave(why: &str) -> ! {
 }
 
 impl State {
+    /// Looks at the other cells; how often to look, per second.
+    fn see_who_goes_on(&mut self, now: u64) -> u64 {
+        let before = self.live.view();
+        match self.live.poll(&mut Boards, now) {
+            Verdict::Same => LOOKS_HZ,
+            Verdict::Agreeing => {
+                self.noticed.get_or_insert(now);
+                AGREEING_HZ
+            }
+            Verdict::Changed(view) => {
+                self.tell(before, view, now);
+                lead(view);
+                // Whoever waits for something of the lost cell hears of it.
+                let _ = agenda::call();
+                LOOKS_HZ
+            }
+            Verdict::Stop => leave("the others go on without it"),
+        }
+    }
+
     /// Tells who has been lost between two views.
     fn tell(&mut self, before: View, view: View, now: u64) {
         let noticed_ticks = self.noticed.take().unwrap_or(now);

@@ -17,6 +17,7 @@ mod moves;
 mod places;
 mod pulse;
 mod sharing;
+mod together;
 mod work;
 
 use crate::{console::println, cpu, entry::SEEN, layout, sbi, tree::Machine};
@@ -46,6 +47,9 @@ const FIGURES: &[(&str, Figure)] = &[
     ("lock_waits", work::lock_waits),
     ("spin", work::spin),
     ("naps", work::naps),
+    ("barriers", together::barriers),
+    ("barriers_told", together::barriers_told),
+    ("serves", together::serves),
     ("pulse", pulse::pulse),
     ("places", places::places),
     ("places_of_one", places::of_one),

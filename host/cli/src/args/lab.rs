@@ -95,6 +95,12 @@ pub struct Demo {
     /// How long the command may take
     #[arg(long, value_name = "TIME", default_value = "30m", value_parser = parse_duration)]
     pub timeout: Duration,
+    /// Make hardware fail while the VMs work, as `mirrorball inject` does: VMs of a lost cell may be lost, all others must be right
+    #[arg(long, num_args = 2, value_names = ["KIND", "NODES"])]
+    pub inject: Option<Vec<String>>,
+    /// When it fails, after all VMs have begun the command
+    #[arg(long, value_name = "TIME", default_value = "15s", value_parser = parse_duration, requires = "inject")]
+    pub inject_after: Duration,
     /// Leave the machine running at the end
     #[arg(long)]
     pub keep: bool,

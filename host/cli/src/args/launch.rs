@@ -4,10 +4,11 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::{Args, Subcommand};
+use clap_complete::ArgValueCompleter;
 use control::Name;
 
 use super::values::{parse_duration, parse_name, parse_port, parse_size, parse_user};
-use super::{Json, help};
+use super::{Json, complete, help};
 
 /// A port of the host that leads to a port of a VM.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
@@ -65,7 +66,7 @@ pub struct LaunchVm {
 #[derive(Args, Debug)]
 pub struct Ssh {
     /// The VM, made by `launch`
-    #[arg(value_parser = parse_name)]
+    #[arg(value_parser = parse_name, add = ArgValueCompleter::new(complete::launched))]
     pub vm: Name,
     /// A command to run there instead of a shell
     #[arg(trailing_var_arg = true, allow_hyphen_values = true, value_name = "COMMAND")]
@@ -87,7 +88,7 @@ pub struct Cp {
 #[derive(Args, Debug)]
 pub struct Port {
     /// The VM, made by `launch`
-    #[arg(value_parser = parse_name)]
+    #[arg(value_parser = parse_name, add = ArgValueCompleter::new(complete::launched))]
     pub vm: Name,
     #[command(flatten)]
     pub json: Json,
@@ -135,7 +136,7 @@ pub struct Ls {
 #[derive(Args, Debug)]
 pub struct Rename {
     /// The VM, made by `launch`; it must not run
-    #[arg(value_parser = parse_name)]
+    #[arg(value_parser = parse_name, add = ArgValueCompleter::new(complete::launched))]
     pub vm: Name,
     /// Its new name
     #[arg(value_parser = parse_name)]

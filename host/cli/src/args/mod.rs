@@ -1,5 +1,6 @@
 //! The command line.
 
+mod complete;
 mod help;
 mod lab;
 mod launch;
@@ -9,7 +10,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::{Args, Parser, Subcommand};
-use clap_complete::Shell;
+use clap_complete::{ArgValueCompleter, Shell};
 use control::{Label, MAX_SETTINGS, Name, Setting};
 
 use crate::console::EscapeKey;
@@ -157,6 +158,11 @@ pub enum Command {
         /// The shell
         shell: Shell,
     },
+    /// Write manual pages of all commands into a folder, for `man`
+    Man {
+        /// The folder, as ~/.local/share/man/man1
+        folder: PathBuf,
+    },
     /// Print the versions of this command and of the running machine
     Version(Json),
 }
@@ -273,7 +279,7 @@ pub struct Events {
 #[derive(Args, Debug)]
 pub struct Trace {
     /// The VM
-    #[arg(value_parser = parse_name)]
+    #[arg(value_parser = parse_name, add = ArgValueCompleter::new(complete::vms))]
     pub vm: Name,
     /// Only this vCPU
     #[arg(long, value_name = "N")]
@@ -289,7 +295,7 @@ pub struct Trace {
 #[derive(Args, Debug)]
 pub struct Console {
     /// The VM
-    #[arg(value_parser = parse_name)]
+    #[arg(value_parser = parse_name, add = ArgValueCompleter::new(complete::vms))]
     pub vm: Name,
     /// The key that detaches: ^A to ^_, or `none`
     #[arg(long, short, value_name = "KEY", default_value = "^]")]
@@ -312,7 +318,7 @@ pub struct Console {
 #[derive(Args, Debug)]
 pub struct Exec {
     /// The VM
-    #[arg(value_parser = parse_name)]
+    #[arg(value_parser = parse_name, add = ArgValueCompleter::new(complete::vms))]
     pub vm: Name,
     /// Give the command this command's standard input; it has an empty one otherwise
     #[arg(short, long)]
@@ -349,7 +355,7 @@ pub struct Create {
 #[derive(Args, Debug)]
 pub struct Vm {
     /// The VM
-    #[arg(value_parser = parse_name)]
+    #[arg(value_parser = parse_name, add = ArgValueCompleter::new(complete::vms))]
     pub vm: Name,
 }
 
@@ -357,7 +363,7 @@ pub struct Vm {
 #[derive(Args, Debug)]
 pub struct Set {
     /// The VM
-    #[arg(value_parser = parse_name)]
+    #[arg(value_parser = parse_name, add = ArgValueCompleter::new(complete::vms))]
     pub vm: Name,
     /// What to change: `weight=1..10000`, `gang=auto|yes|no`
     #[arg(required = true, num_args = 1..=MAX_SETTINGS, value_name = "KEY=VALUE", value_parser = parse_setting)]
@@ -368,7 +374,7 @@ pub struct Set {
 #[derive(Args, Debug)]
 pub struct Stop {
     /// The VM
-    #[arg(value_parser = parse_name)]
+    #[arg(value_parser = parse_name, add = ArgValueCompleter::new(complete::vms))]
     pub vm: Name,
     /// How long the guest may take to shut down
     #[arg(long, value_name = "TIME", default_value = "120s", value_parser = parse_duration)]

@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use addr::CpuIndex;
+use clap::ValueEnum;
 use control::{Name, PanicBy};
 use faults::{Fault, Kind, NodeSet, Record, Request, Status, TICKS_PER_SECOND, Trigger};
 use machine::{FaultError, FaultPort, Injection, RunDir, RunRoot};
@@ -104,7 +105,13 @@ fn failure(error: FaultError) -> Failure {
     Failure::Other(error.to_string())
 }
 
-/// The fault of these words of the command line.
+/// The fault of these two words of a command line.
+pub fn fault_of(kind: &str, target: &str) -> Result<Fault, Failure> {
+    let kind = FaultKind::from_str(kind, true)
+        .map_err(|_| Failure::Usage(format!("`{kind}` is no kind of fault; for example node-power")))?;
+    fault(kind, target)
+}
+
 fn fault(kind: FaultKind, target: &str) -> Result<Fault, Failure> {
     let kind = match kind {
         FaultKind::NodePower => Kind::NodePower,

@@ -16,7 +16,7 @@ use serde::Serialize;
 use super::check::warn;
 use super::image::{DEFAULT_IMAGE, store, take_in};
 use super::launch::Running;
-use super::{Context, shutdown, ssh};
+use super::{Context, shutdown, ssh, vm};
 use crate::args::{Launch, LaunchVm, PortMap, Rename};
 use crate::failure::Failure;
 use crate::launched::{self, Definition, Home, Homes, Shape};
@@ -119,12 +119,13 @@ fn define(args: &LaunchVm, home: &Home, base: &Path, image: &Image, keys: Vec<St
         memory_mib: args.memory >> 20,
         base,
         ports: &ports,
+        mac: &mac_of(unique()),
         reaches_host: args.network,
     };
     home.replace("machine.toml", launched::machine_file(&shape).as_bytes())?;
     let seed = Seed {
         // Differs from that of any VM before, of this name, too.
-        instance: format!("{}-{:016x}", home.name(), RandomState::new().hash_one(Instant::now())),
+        instance: format!("{}-{:016x}", home.name(), unique()),
         hostname: home.name().to_string(),
         user: args.user.clone(),
         authorized_keys: std::iter::once(own.public).chain(keys).collect(),
@@ -132,6 +133,17 @@ fn define(args: &LaunchVm, home: &Home, base: &Path, image: &Image, keys: Vec<St
         packages: args.packages.clone(),
     };
     home.write(&Definition { image: image.name.clone(), base: base.to_owned(), seed })
+}
+
+/// A number that no other launch has had.
+fn unique() -> u64 {
+    RandomState::new().hash_one(Instant::now())
+}
+
+/// A hardware address in the range that QEMU uses.
+fn mac_of(number: u64) -> String {
+    let [a, b, c, ..] = number.to_le_bytes();
+    format!("52:54:00:{a:02x}:{b:02x}:{c:02x}")
 }
 
 /// Boots its machine, and waits so long until one can log in.
@@ -182,19 +194,20 @@ pub fn stop(context: &Context, vm: &Name, timeout: Duration) -> Option<Result<()
 }
 
 fn stop_home(context: &Context, home: &Home, timeout: Duration) -> Result<(), Failure> {
-    let (dir, vm) = (home.run_dir(), home.name());
+    let (dir, name) = (home.run_dir(), home.name());
     let client = Client::connect_to(&dir)?;
-    if client.vm(vm)?.state == VmState::Running {
-        // Not every image has a guest agent; each that was launched has SSH.
-        let _ = ssh::run_quietly(home, &["sudo poweroff"]);
-        wait_for_vm(&client, vm, timeout, |summary| summary.state == VmState::Stopped).map_err(|error| {
-            Failure::Other(format!(
-                "{error} although it was asked to shut down; `mirrorball -m {vm} shutdown` takes its power"
-            ))
-        })?;
+    if client.vm(name)?.state == VmState::Running {
+        // Not every image has a guest agent, and not every guest has its network.
+        if vm::shut_down(&client, name, timeout).is_err() {
+            let _ = ssh::run_quietly(home, &["sudo poweroff"]);
+            wait_for_vm(&client, name, timeout, |summary| summary.state == VmState::Stopped).map_err(|error| {
+                let advice = format!("`mirrorball -m {name} shutdown` takes its power");
+                Failure::Other(format!("{error} although it was asked to shut down; {advice}"))
+            })?;
+        }
     }
     shutdown::power_off(&client, &dir)?;
-    context.output.line(format!("VM {vm} stopped"))
+    context.output.line(format!("VM {name} stopped"))
 }
 
 /// `inspect`.

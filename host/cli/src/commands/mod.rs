@@ -28,9 +28,11 @@ mod version;
 mod vm;
 mod volumes;
 
+use std::path::Path;
 use std::process::ExitCode;
 
 use clap::CommandFactory;
+use clap_complete::env::Shells;
 use control::Name;
 use machine::Client;
 
@@ -40,6 +42,7 @@ use crate::launched::{Home, Homes};
 use crate::output::Output;
 
 pub use check::problems_text;
+pub use inject::fault_of;
 pub use launch::Running;
 
 /// What every command gets.
@@ -117,13 +120,26 @@ pub fn run(arguments: Arguments) -> Result<ExitCode, Failure> {
         Command::Sim(args) => sim::run(&context, &args),
         Command::Supervise(args) => supervise::run(&args),
         Command::Version(args) => version::run(&context, args.json),
+        Command::Man { folder } => write_manual(&context, &folder),
         Command::Completion { shell } => completion(&context, shell),
     };
     done.map(|()| ExitCode::SUCCESS)
 }
 
+/// The script asks this program at each completion, because only it knows the names of VMs.
 fn completion(context: &Context, shell: clap_complete::Shell) -> Result<(), Failure> {
+    let shells = Shells::builtins();
+    let name = shell.to_string();
+    let completer = shells.completer(&name).ok_or_else(|| Failure::Usage(format!("{name} has no completion")))?;
     let mut script = Vec::new();
-    clap_complete::generate(shell, &mut Arguments::command(), "mirrorball", &mut script);
+    let written = completer.write_registration("COMPLETE", "mirrorball", "mirrorball", "mirrorball", &mut script);
+    written.map_err(Failure::Output)?;
     context.output.bytes(&script)
+}
+
+fn write_manual(context: &Context, folder: &Path) -> Result<(), Failure> {
+    let fail = |source| Failure::File { path: folder.to_owned(), source };
+    std::fs::create_dir_all(folder).map_err(fail)?;
+    clap_mangen::generate_to(Arguments::command(), folder).map_err(fail)?;
+    context.output.line(format!("manual pages are in {}; `man -l {0}/mirrorball.1` shows the first", folder.display()))
 }

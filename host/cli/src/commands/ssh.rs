@@ -90,7 +90,9 @@ pub fn run_quietly(home: &Home, command: &[&str]) -> Result<ExitStatus, Failure>
 
 fn quiet(home: &Home, port: u16, command: &[&str]) -> Result<ExitStatus, Failure> {
     let mut ssh = Command::new("ssh");
-    ssh.args(options(home)).args(["-o", "BatchMode=yes", "-o", "ConnectTimeout=20", "-p"]).arg(port.to_string());
+    ssh.args(options(home))
+        .args(["-o", "BatchMode=yes", "-o", "ConnectTimeout=20", "-o", "ServerAliveInterval=20", "-p"])
+        .arg(port.to_string());
     ssh.arg(target(home)?).args(command);
     ssh.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null()).status().map_err(missing)
 }

@@ -1,5 +1,6 @@
 //! The command in one VM.
 
+use std::sync::atomic::Ordering;
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -8,8 +9,10 @@ use machine::{AgentError, Client, GuestAgent};
 use serde_json::{Value, json};
 
 use super::checksum::Checksum;
+use super::hardware::{Fate, Trouble, fate_of};
 use super::is_alive;
 use super::progress::ProgressLine;
+use super::timeline::{Phase, Timeline};
 use crate::args::Demo;
 use crate::failure::Failure;
 use crate::output::{last_line, units};
@@ -29,6 +32,10 @@ pub struct Guest<'a> {
     pub args: &'a Demo,
     pub started: Instant,
     pub line: &'a ProgressLine,
+    /// Hardware that is to fail.
+    pub trouble: Option<&'a Trouble>,
+    /// The VM is made anew when its cell is lost.
+    pub restarts: bool,
 }
 
 /// What the command left.
@@ -58,17 +65,51 @@ impl GuestRun {
 }
 
 impl Guest<'_> {
-    pub fn run(self) -> Result<GuestRun, Failure> {
-        self.line.stage("booting");
+    /// Runs the command; where hardware is to fail, again if the VM is made anew.
+    pub fn run(self, line: &mut Timeline) -> Result<GuestRun, Failure> {
+        let mut pid = None;
+        loop {
+            let cell = self.client.vm(self.vm).map_or(0, |vm| vm.cell);
+            let error = match self.run_once(&mut pid, line) {
+                Ok(run) => return Ok(run),
+                Err(error) => error,
+            };
+            let Some(trouble) = self.trouble else { return Err(error) };
+            self.line.stage("the way to it is lost");
+            let at = self.started.elapsed();
+            match fate_of(self.client, self.vm, cell, self.restarts) {
+                Fate::RunsOn => {}
+                Fate::StartsAgain => {
+                    pid = None;
+                    line.enter(Phase::Lost, at);
+                }
+                Fate::Lost => {
+                    line.enter(Phase::Lost, at);
+                    line.end(self.started.elapsed());
+                    return Err(Failure::Other(format!("lost with its cell: {}", trouble.fault)));
+                }
+                Fate::Other => return Err(error),
+            }
+        }
+    }
+
+    /// Runs the command, or goes on with the one that has the process id `pid`.
+    fn run_once(self, pid: &mut Option<i64>, line: &mut Timeline) -> Result<GuestRun, Failure> {
+        if pid.is_none() {
+            self.line.stage("booting");
+            line.enter(Phase::Boots, self.started.elapsed());
+        }
         let mut agent = self.wait_for_agent()?;
-        let boot = self.started.elapsed();
+        if pid.is_none() {
+            line.enter(Phase::Runs, self.started.elapsed());
+        }
         self.line.stage("running");
-        let began = Instant::now();
-        let status = self.run_command(&mut agent, began)?;
-        let time = began.elapsed();
+        let status = self.run_command(&mut agent, pid, Instant::now())?;
         let output =
             agent.exec("cat", &[OUTPUT.to_owned()], &[], Some(self.args.agent_timeout)).map_err(failure)?.stdout;
+        line.end(self.started.elapsed());
         let checksum = Checksum::last_in(&String::from_utf8_lossy(&output));
+        let (boot, time) = line.latest();
         Ok(GuestRun { boot, time, status, checksum, last_line: last_line(&output) })
     }
 
@@ -92,12 +133,18 @@ impl Guest<'_> {
     }
 
     /// Runs it with its output in a file of the guest, so that the last line can be shown meanwhile; gives its status.
-    fn run_command(self, agent: &mut GuestAgent, began: Instant) -> Result<i64, Failure> {
-        let script = format!("exec >{OUTPUT} 2>&1\n{}", self.args.exec);
-        let started =
-            agent.command("guest-exec", json!({"path": "/bin/sh", "arg": ["-c", script]})).map_err(failure)?;
-        let pid = started.get("pid").and_then(Value::as_i64);
-        let pid = pid.ok_or_else(|| Failure::Other("the guest agent gave no process id".to_owned()))?;
+    fn run_command(self, agent: &mut GuestAgent, known: &mut Option<i64>, began: Instant) -> Result<i64, Failure> {
+        let pid = match *known {
+            Some(pid) => pid,
+            None => self.start_command(agent)?,
+        };
+        if known.replace(pid).is_none()
+            && let Some(trouble) = self.trouble
+        {
+            // Who runs it again was counted before.
+            let less = |left: usize| left.checked_sub(1);
+            let _ = trouble.to_begin.fetch_update(Ordering::Relaxed, Ordering::Relaxed, less);
+        }
         let watched = self.args.watch.as_deref().unwrap_or(OUTPUT);
         let mut next_watch = began + WATCH;
         loop {
@@ -115,6 +162,14 @@ impl Guest<'_> {
             }
             thread::sleep(POLL);
         }
+    }
+
+    fn start_command(self, agent: &mut GuestAgent) -> Result<i64, Failure> {
+        let script = format!("exec >{OUTPUT} 2>&1\n{}", self.args.exec);
+        let started =
+            agent.command("guest-exec", json!({"path": "/bin/sh", "arg": ["-c", script]})).map_err(failure)?;
+        let pid = started.get("pid").and_then(Value::as_i64);
+        pid.ok_or_else(|| Failure::Other("the guest agent gave no process id".to_owned()))
     }
 
     fn show_last_line(self, agent: &mut GuestAgent, file: &str) -> Result<(), Failure> {

@@ -7,6 +7,7 @@ use serde::Serialize;
 
 use super::VmRun;
 use super::checksum::Checksum;
+use super::timeline::{self, Phase, Span};
 use crate::failure::Failure;
 use crate::model::{ExitsView, MachineView, VmView};
 use crate::output::{Cell, Output, Table, Tone, harmless, units};
@@ -24,13 +25,16 @@ pub struct Report {
     pub vms: Vec<VmReport>,
     /// The monitor.
     pub monitor: MonitorReport,
+    /// Hardware that was made to fail: seconds from the start, and what it was.
+    pub faults: Vec<(f64, String)>,
 }
 
 /// What became of a VM.
 #[derive(Debug, Serialize)]
 pub struct VmReport {
     pub vm: String,
-    /// `ok`, `failed` (status not 0), `wrong` (another sum), `no-sum`, or `lost` (no result at all).
+    /// `ok`, `failed` (status not 0), `wrong` (another sum), `no-sum`, `cell-lost` (with hardware that was made to fail), or `lost` (no
+    /// result at all).
     pub result: &'static str,
     /// What went wrong, for people.
     pub message: Option<String>,
@@ -54,6 +58,8 @@ pub struct VmReport {
     pub resident_bytes: u64,
     /// What its guest believes to have.
     pub memory_bytes: u64,
+    /// What it was at, and when.
+    pub spans: Vec<Span>,
 }
 
 /// What the monitor took.
@@ -74,12 +80,15 @@ pub struct MonitorReport {
 }
 
 impl Report {
-    pub fn new(view: &MachineView, vms: Vec<VmReport>, total: Duration) -> Self {
+    pub fn new(view: &MachineView, vms: Vec<VmReport>, total: Duration, faults: Vec<(f64, String)>) -> Self {
+        // Who is lost with a cell that was made to fail was to be lost; some must be left to be right.
+        let is_fine = |vm: &VmReport| vm.result == "ok" || vm.result == "cell-lost";
         Self {
-            ok: vms.iter().all(|vm| vm.result == "ok"),
+            ok: vms.iter().all(is_fine) && vms.iter().any(|vm| vm.result == "ok"),
             machine: view.machine.clone(),
             total_s: total.as_secs_f64(),
             vms,
+            faults,
             monitor: MonitorReport {
                 version: view.monitor.version.clone(),
                 time_s: view.monitor.time_s,
@@ -103,7 +112,12 @@ impl Report {
     }
 
     fn verdict(&self) -> String {
-        let verdict = if self.ok { "all results are right" } else { "NOT all results are right" };
+        let lost = self.vms.iter().filter(|vm| vm.result == "cell-lost").count();
+        let verdict = match (self.ok, lost) {
+            (true, 0) => "all results are right".to_owned(),
+            (true, lost) => format!("all results are right but of {lost} VMs that were lost with their cell"),
+            (false, _) => "NOT all results are right".to_owned(),
+        };
         format!("{verdict}, after {}", units::seconds(self.total_s))
     }
 
@@ -113,6 +127,12 @@ impl Report {
         output.table(&self.exit_table())?;
         output.line("")?;
         output.table(&self.monitor_table())?;
+        if !self.faults.is_empty() {
+            output.line("")?;
+            let vms = self.vms.iter().map(|vm| (vm.vm.as_str(), vm.spans.as_slice()));
+            output.line(timeline::draw(vms, Duration::from_secs_f64(self.total_s), &self.faults).trim_end())?;
+            output.line("")?;
+        }
         for vm in &self.vms {
             if let Some(message) = &vm.message {
                 output.line(Tone::Bad.paint(&format!("{}: {message}", vm.vm), output.has_color()))?;
@@ -206,6 +226,7 @@ impl VmReport {
             exits_total: counters.map_or(0, |counters| counters.exits_total),
             resident_bytes: view.map_or(0, |view: &VmView| view.resident_bytes),
             memory_bytes: view.map_or(0, |view| view.memory_bytes),
+            spans: run.spans,
         }
     }
 }
@@ -213,7 +234,10 @@ impl VmReport {
 fn verdict(run: &VmRun, reference: Option<&Checksum>) -> (&'static str, Option<String>) {
     let guest = match &run.result {
         Ok(guest) => guest,
-        Err(error) => return ("lost", Some(harmless(&error.to_string()))),
+        Err(error) => {
+            let is_with_cell = run.spans.last().is_some_and(|span| span.phase == Phase::Lost);
+            return (if is_with_cell { "cell-lost" } else { "lost" }, Some(harmless(&error.to_string())));
+        }
     };
     if guest.status != 0 {
         let said =
@@ -268,13 +292,18 @@ mod tests {
         };
         let machine = view(DEMO);
         let vm = machine.vms.get(index).cloned();
-        VmRun { vm: Name::new(format!("build-{}", index + 1)).expect("a name"), result: Ok(guest), view: vm }
+        VmRun {
+            vm: Name::new(format!("build-{}", index + 1)).expect("a name"),
+            result: Ok(guest),
+            view: vm,
+            spans: Vec::new(),
+        }
     }
 
     fn report(runs: Vec<VmRun>) -> Report {
         let reference = Checksum::last_in(&"a".repeat(64));
         let vms = runs.into_iter().map(|run| VmReport::new(run, reference.as_ref())).collect();
-        Report::new(&view(DEMO), vms, Duration::from_secs(200))
+        Report::new(&view(DEMO), vms, Duration::from_secs(200), Vec::new())
     }
 
     #[test]

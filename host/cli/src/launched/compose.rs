@@ -21,6 +21,8 @@ pub struct Shape<'a> {
     /// The image below its disk.
     pub base: &'a Path,
     pub ports: &'a [PortMap],
+    /// Its network card's address, which stays when its name changes: cloud-init has told the VM's system to know the card by it.
+    pub mac: &'a str,
     /// Whether it reaches the network of this host.
     pub reaches_host: bool,
 }
@@ -44,7 +46,8 @@ pub fn machine_file(shape: &Shape<'_>) -> String {
          [[subnet]]\nname = \"net\"\ngateway = true\n\n\
          [[vm]]\nname = \"{name}\"\nvcpus = {vcpus}\nmemory_mib = {memory_mib}\nfirmware = \"cache:u-boot/u-boot.bin\"\n\
          disk = [{{ source = \"root\", mode = \"persistent\" }}, {{ source = \"seed\", mode = \"read-only\" }}]\n\
-         net = [{{ subnet = \"net\" }}]\n",
+         net = [{{ subnet = \"net\", mac = \"{mac}\" }}]\n",
+        mac = shape.mac,
         vcpus = shape.vcpus,
         memory_mib = shape.memory_mib,
         reach = if shape.reaches_host { "host" } else { "nothing" },
@@ -117,7 +120,15 @@ mod tests {
         let ports = [PortMap { host: 2222, guest: 22 }, PortMap { host: 8080, guest: 80 }];
         let vm = name("web");
         for (memory_mib, vcpus, reaches_host) in [(256, 1, false), (1024, 2, true), (8192, 16, false)] {
-            let shape = Shape { name: &vm, vcpus, memory_mib, base: &base, ports: &ports, reaches_host };
+            let shape = Shape {
+                name: &vm,
+                vcpus,
+                memory_mib,
+                base: &base,
+                ports: &ports,
+                mac: "52:54:00:12:34:56",
+                reaches_host,
+            };
             let text = machine_file(&shape);
             let loader = Loader { cache: Some(dir.path().into()), check_files: true, is_restricted: false };
             let plan = loader.load_text(&dir.path().join("machine.toml"), text.clone());

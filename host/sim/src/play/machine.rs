@@ -3,20 +3,21 @@
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 
-use addr::{CpuIndex, NodeId, VcpuIndex, VmId};
-use sched::balance::{Caution, HartFacts, place_vm};
-use sched::gang::{Gangs, Synchrony};
+use addr::{CpuIndex, NodeId, VmId};
+use sched::balance::{Caution, HartFacts, LoadTree};
+use sched::gang::Gangs;
 use sched::{Entity, RunQueue, Scheduling};
 
 use super::outcome::{Outcome, Span, VmOutcome, us};
-use super::scene::{Scene, VmScene};
+use super::scene::{MachineScene, Scene};
 use super::vm::{State, Vcpu, Vm, Work};
-use crate::machine::TICKS_PER_MS;
+use crate::TICKS_PER_MS;
+use crate::report::{Report, Trip};
 
 const HZ: u64 = TICKS_PER_MS * 1_000;
 pub(super) const TICKS_PER_US: u64 = TICKS_PER_MS / 1_000;
-/// The balancer looks this often while vCPUs wait, and an idle hart of each node: as in the monitor.
-const BALANCE_EVERY: u64 = 20 * TICKS_PER_MS;
+/// The first hart of each region looks this often, and an idle hart of each node: as in the monitor.
+const BALANCE_EVERY: u64 = 10 * TICKS_PER_MS;
 const PULL_EVERY: u64 = 2 * TICKS_PER_MS;
 /// A wait for a store ends, and traps, after this time.
 const STORE_WAIT: u64 = 20 * TICKS_PER_US;
@@ -40,29 +41,37 @@ pub(super) enum Event {
         vcpu: usize,
     },
     Pulls,
-    Balances,
+    /// The first hart of a region looks.
+    Balances {
+        leader: usize,
+    },
 }
 
 /// A machine that plays a [`Scene`].
 #[derive(Debug)]
 pub struct Play {
-    pub(super) scene: Scene,
+    pub(super) machine: MachineScene,
     rules: Scheduling,
     pub(super) caution: Caution,
-    pub(super) facts: Vec<HartFacts>,
+    pub(crate) facts: Vec<HartFacts>,
+    pub(super) tree: LoadTree,
+    /// The vCPUs of each hart.
+    pub(super) owned: Vec<Vec<usize>>,
     pub(super) queues: Vec<RunQueue>,
     pub(super) harts: Vec<Hart>,
-    pub(super) vcpus: Vec<Vcpu>,
+    pub(crate) vcpus: Vec<Vcpu>,
     pub(super) vms: Vec<Vm>,
     events: BinaryHeap<Reverse<(u64, u64, Event)>>,
     sequence: u64,
-    pub(super) now: u64,
+    pub(crate) now: u64,
     spans: Option<Vec<Span>>,
     /// vCPUs that wait for a hart, and harts with nobody to run.
-    waiting: u64,
+    pub(super) waiting: u64,
     idle: u64,
-    wasted_ticks: u64,
-    pub(super) moves: u64,
+    pub(crate) wasted_ticks: u64,
+    /// When the counters began.
+    pub(crate) since: u64,
+    pub(crate) trips: Vec<Trip>,
     picks: u64,
 }
 
@@ -74,6 +83,7 @@ pub(super) struct Hart {
     /// The VM whose turn it follows, and when that was called.
     follows: Option<(VmId, u64)>,
     last_span: Option<usize>,
+    pub(super) idle_since: Option<u64>,
 }
 
 /// What a hart sees of the others when it picks.
@@ -109,22 +119,32 @@ impl Play {
     /// The machine at its start.
     #[must_use]
     pub fn new(scene: &Scene) -> Self {
-        let nodes = 0..scene.machine.nodes;
-        let node = |node| {
-            vec![
-                HartFacts { node: NodeId(node), is_online: true, has_duties: false };
-                scene.machine.harts_per_node.into()
-            ]
+        let nodes = vec![scene.machine.harts_per_node; scene.machine.nodes.into()];
+        let mut play = Self::on(&nodes, &scene.machine);
+        for vm in &scene.vm {
+            (0..vm.count).for_each(|number| play.start(vm, number));
+        }
+        play
+    }
+
+    /// A machine without VMs: a node for each of `harts_of_nodes`, with so many harts. What things cost, and how long it is played, is as
+    /// `machine` says.
+    #[must_use]
+    pub fn on(harts_of_nodes: &[u16], machine: &MachineScene) -> Self {
+        let node = |(node, harts): (u8, &u16)| {
+            vec![HartFacts { node: NodeId(node), is_online: true, has_duties: false }; usize::from(*harts)]
         };
-        let facts: Vec<_> = nodes.flat_map(node).collect();
+        let facts: Vec<_> = (0..=u8::MAX).zip(harts_of_nodes).flat_map(node).collect();
         let rules = Scheduling::new(HZ);
         let mut play = Self {
-            scene: scene.clone(),
+            machine: machine.clone(),
             rules,
             caution: Caution::new(HZ),
             queues: facts.iter().map(|_| rules.new_queue()).collect(),
             harts: vec![Hart::default(); facts.len()],
             idle: facts.len() as u64,
+            tree: LoadTree::new(&facts.iter().map(|hart| hart.node).collect::<Vec<_>>()),
+            owned: vec![Vec::new(); facts.len()],
             facts,
             vcpus: Vec::new(),
             vms: Vec::new(),
@@ -132,19 +152,27 @@ impl Play {
             sequence: 0,
             // Turns are called after time 0.
             now: 1,
+            since: 0,
             spans: None,
+            trips: Vec::new(),
             waiting: 0,
             wasted_ticks: 0,
-            moves: 0,
             picks: 0,
         };
-        for vm in &scene.vm {
-            (0..vm.count).for_each(|number| play.start(vm, number));
+        for hart in 0..play.harts.len() {
+            play.after(0, Event::Looks { hart, is_called: false });
+            if play.tree.leads(CpuIndex(hart as u16)) {
+                play.after(BALANCE_EVERY, Event::Balances { leader: hart });
+            }
         }
-        (0..play.harts.len()).for_each(|hart| play.after(0, Event::Looks { hart, is_called: false }));
         play.after(PULL_EVERY, Event::Pulls);
-        play.after(BALANCE_EVERY, Event::Balances);
         play
+    }
+
+    /// Balances with this caution in place of the usual one.
+    #[must_use]
+    pub fn with_caution(self, caution: Caution) -> Self {
+        Self { caution, ..self }
     }
 
     /// Keeps the turns of all vCPUs, for a picture; the first two million of them.
@@ -166,86 +194,71 @@ impl Play {
         self.vms.iter().map(|vm| vm.name.clone()).collect()
     }
 
-    /// Plays the scene to its end.
+    /// Plays to the end.
     pub fn run(&mut self) -> Outcome {
-        let end = u64::from(self.scene.machine.ms) * TICKS_PER_MS;
-        while let Some(Reverse((at, _, event))) = self.events.pop()
-            && at < end
-            && !self.has_ended()
-        {
-            self.wasted_ticks += self.idle.min(self.waiting) * (at - self.now);
-            self.now = at;
-            self.happen(event);
-        }
-        if !self.has_ended() {
-            self.now = end;
-        }
+        self.advance(u64::from(self.machine.ms) * TICKS_PER_MS);
         (0..self.harts.len()).for_each(|hart| self.stop(hart));
         let hart_ticks = (self.now * self.harts.len() as u64).max(1);
         Outcome {
             harts: self.harts.len(),
             us: us(self.now),
             wasted_ppm: self.wasted_ticks * 1_000_000 / hart_ticks,
-            moves: self.moves,
+            moves: self.trips.len() as u64,
             picks: self.picks,
             vms: self.vms.iter().map(|vm| VmOutcome::new(vm, &self.vcpus)).collect(),
         }
+    }
+
+    /// Goes on until this time, or until all VMs have ended that do.
+    fn advance(&mut self, end: u64) {
+        while !self.has_ended()
+            && let Some(Reverse((at, _, event))) = self.events.peek().copied().filter(|Reverse((at, ..))| *at < end)
+        {
+            self.events.pop();
+            self.pass_to(at);
+            self.happen(event);
+        }
+        if !self.has_ended() {
+            self.pass_to(end);
+        }
+    }
+
+    fn pass_to(&mut self, at: u64) {
+        self.wasted_ticks += self.idle.min(self.waiting) * (at - self.now);
+        self.now = at;
+    }
+
+    /// Goes on for `ms` milliseconds.
+    pub fn go_on_for(&mut self, ms: u64) {
+        self.advance(self.now + ms * TICKS_PER_MS);
+    }
+
+    /// Forgets what was counted so far, for a report of the steady state.
+    pub fn reset_counters(&mut self) {
+        let now = self.now;
+        for vcpu in &mut self.vcpus {
+            (vcpu.ran_ticks, vcpu.waited_ticks) = (0, 0);
+            vcpu.latencies.clear();
+            // The counters began anew, and so does their history.
+            vcpu.history = Default::default();
+            if let State::Running { since } = vcpu.state {
+                vcpu.uncounted_ticks = now - since;
+            }
+        }
+        self.trips.clear();
+        (self.wasted_ticks, self.since) = (0, now);
+    }
+
+    /// How it went since the counters began.
+    #[must_use]
+    pub fn report(&self) -> Report {
+        Report::new(self)
     }
 
     /// Whether all VMs have ended that do.
     fn has_ended(&self) -> bool {
         let mut that_end = self.vms.iter().filter(|vm| vm.rounds.is_some()).peekable();
         that_end.peek().is_some() && that_end.all(|vm| vm.left == 0)
-    }
-
-    fn start(&mut self, scene: &VmScene, number: u16) {
-        let id = VmId(self.vms.len() as u16);
-        let places = match &scene.harts {
-            Some(harts) => harts.iter().copied().map(CpuIndex).collect(),
-            None => {
-                let vcpus = self.vcpu_facts();
-                place_vm(&self.snapshot(&vcpus), scene.vcpus.into())
-            }
-        };
-        let first = self.vcpus.len();
-        for (vcpu, hart) in (0..scene.vcpus).zip(places) {
-            let entity = Entity { vm: id, vcpu: VcpuIndex(vcpu) };
-            self.vcpus.push(Vcpu {
-                entity,
-                hart,
-                state: State::Runnable { since: self.now, is_fresh: false },
-                step: 0,
-                work: Work::Begins,
-                rounds: 0,
-                ran_ticks: 0,
-                spun_ticks: 0,
-                waited_ticks: 0,
-                owed_ticks: 0,
-                latencies: Vec::new(),
-                history: Default::default(),
-                moves: Default::default(),
-                chance: 0x9e37_79b9_7f4a_7c15 ^ u64::from(entity.label()),
-            });
-            self.waiting += 1;
-            self.queues[hart.index()].enqueue(entity, scene.weight, self.now);
-        }
-        let name = if scene.count > 1 { format!("{}{number}", scene.name) } else { scene.name.clone() };
-        self.vms.push(Vm {
-            name,
-            weight: scene.weight,
-            mode: scene.gang.into(),
-            signs: Synchrony::default(),
-            called_at: 0,
-            program: scene.program.clone(),
-            rounds: scene.rounds,
-            vcpus: first..self.vcpus.len(),
-            arrived: 0,
-            lock: None,
-            lock_waiters: Default::default(),
-            left: self.vcpus.len() - first,
-            ended_at: None,
-            turns: 0,
-        });
     }
 
     pub(super) fn after(&mut self, ticks: u64, event: Event) {
@@ -264,8 +277,7 @@ impl Play {
                 self.turn(hart);
             }
             Event::Wakes { vcpu } => {
-                let steps = self.vms[self.vm_of(vcpu)].program.len();
-                self.vcpus[vcpu].next_step(steps);
+                self.vcpus[vcpu].next_step();
                 self.wake(vcpu);
             }
             Event::Pulls => {
@@ -274,11 +286,11 @@ impl Play {
                 }
                 self.after(PULL_EVERY, Event::Pulls);
             }
-            Event::Balances => {
+            Event::Balances { leader } => {
                 if self.waiting > 0 {
-                    self.balance();
+                    self.balance(leader, self.now / BALANCE_EVERY);
                 }
-                self.after(BALANCE_EVERY, Event::Balances);
+                self.after(BALANCE_EVERY, Event::Balances { leader });
             }
         }
     }
@@ -295,7 +307,9 @@ impl Play {
             let view =
                 View { vms: &self.vms, vcpus: &self.vcpus, harts: &self.harts, rules: self.rules, now: self.now };
             let Some(pick) = self.queues[hart].pick_together(&view) else {
-                self.harts[hart].follows = None;
+                let state = &mut self.harts[hart];
+                state.follows = None;
+                state.idle_since.get_or_insert(self.now);
                 return;
             };
             self.harts[hart].follows = pick.turn_at.map(|at| (pick.entity.vm, at));
@@ -315,7 +329,7 @@ impl Play {
     fn call(&mut self, vm: VmId, caller: usize) {
         let vm = &mut self.vms[usize::from(vm.0)];
         (vm.called_at, vm.turns) = (self.now, vm.turns + 1);
-        let delay = u64::from(self.scene.machine.call_us) * TICKS_PER_US;
+        let delay = u64::from(self.machine.call_us) * TICKS_PER_US;
         for at in vm.vcpus.clone() {
             let vcpu = &self.vcpus[at];
             let hart = vcpu.hart.index();
@@ -345,6 +359,7 @@ impl Play {
         };
         self.idle -= 1;
         self.harts[hart].running = Some(at);
+        self.harts[hart].idle_since = None;
         self.harts[hart].turn += 1;
         if slice.min(work) < u64::MAX {
             self.after(slice.min(work), Event::Ends { hart, turn: self.harts[hart].turn });
@@ -360,7 +375,7 @@ impl Play {
         self.idle += 1;
         self.waiting += 1;
         vcpu.state = State::Runnable { since: self.now, is_fresh: false };
-        vcpu.ran_ticks += ran;
+        vcpu.ran_ticks += ran - std::mem::take(&mut vcpu.uncounted_ticks);
         self.queues[hart].charge(vcpu.entity, ran);
         match &mut vcpu.work {
             Work::Spins { tells } => {
@@ -404,6 +419,8 @@ impl Play {
     }
 
     pub(super) fn wake(&mut self, at: usize) {
+        // Its hart learns of it between two turns, when who ran has been charged.
+        self.stop(self.vcpus[at].hart.index());
         let vcpu = &mut self.vcpus[at];
         vcpu.state = State::Runnable { since: self.now, is_fresh: true };
         self.waiting += 1;

@@ -8,6 +8,7 @@
 //! - [`Outcome`]: what each VM got done, and what harts did.
 //! - [`Span`]: one turn of one vCPU; [`svg`] and [`trace`] make pictures of them.
 
+mod begin;
 mod machine;
 mod moves;
 mod outcome;
@@ -16,7 +17,9 @@ mod program;
 mod scene;
 mod vm;
 
+pub use begin::NewVm;
 pub use machine::Play;
 pub use outcome::{Outcome, Span, VmOutcome};
 pub use picture::{svg, trace};
 pub use scene::{GangKey, MachineScene, Scene, SceneError, Step, VmScene, Wait};
+pub(crate) use vm::Vcpu;

@@ -1,7 +1,7 @@
 //! What came of it.
 
 use super::vm::{Vcpu, Vm};
-use crate::machine::TICKS_PER_MS;
+use crate::TICKS_PER_MS;
 
 /// One turn of one vCPU on one hart, in ticks of the machine's time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

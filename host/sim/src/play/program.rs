@@ -8,17 +8,17 @@ impl Play {
     pub(super) fn finish_step(&mut self, at: usize) {
         let vm = &mut self.vms[usize::from(self.vcpus[at].entity.vm.0)];
         let vcpu = &mut self.vcpus[at];
-        if matches!(vm.program[vcpu.step], Step::LockUs(_)) {
+        if matches!(vcpu.present_step(), Step::LockUs(_)) {
             vm.lock = vm.lock_waiters.pop_front();
-            if let (Some(next), Step::LockUs(us)) = (vm.lock, vm.program[vcpu.step]) {
+            if let (Some(next), Step::LockUs(us)) = (vm.lock, vcpu.present_step()) {
                 let ticks = u64::from(us).max(1) * TICKS_PER_US;
-                vcpu.next_step(vm.program.len());
+                vcpu.next_step();
                 self.vcpus[next].work = Work::Computes { left: ticks };
                 self.look_again(next);
                 return;
             }
         }
-        vcpu.next_step(vm.program.len());
+        vcpu.next_step();
     }
 
     /// It spins no longer; its hart looks if it runs.
@@ -42,7 +42,7 @@ impl Play {
                 return;
             }
             let owed = std::mem::take(&mut vcpu.owed_ticks);
-            match vm.program[vcpu.step] {
+            match vcpu.present_step() {
                 Step::ComputeUs(us) => {
                     vcpu.work = Work::Computes { left: (u64::from(us) * TICKS_PER_US + owed).max(1) };
                 }
@@ -77,7 +77,6 @@ impl Play {
         let number = self.vm_of(at);
         let vm = &mut self.vms[number];
         vm.arrived += 1;
-        let steps = vm.program.len();
         if vm.arrived < vm.vcpus.len() {
             self.vcpus[at].work = match wait {
                 Wait::Spin => Work::Spins { tells: false },
@@ -88,7 +87,7 @@ impl Play {
         }
         vm.arrived = 0;
         for other in vm.vcpus.clone() {
-            self.vcpus[other].next_step(steps);
+            self.vcpus[other].next_step();
             if other == at {
                 continue;
             }

@@ -36,6 +36,21 @@ pub struct MachineScene {
     pub move_between_nodes_us: u32,
 }
 
+impl MachineScene {
+    /// `nodes` nodes of `harts_per_node` harts, and the usual costs.
+    #[must_use]
+    pub const fn new(nodes: u8, harts_per_node: u16) -> Self {
+        Self {
+            nodes,
+            harts_per_node,
+            ms: two_seconds(),
+            call_us: two(),
+            move_us: half_a_millisecond(),
+            move_between_nodes_us: two_thousand(),
+        }
+    }
+}
+
 /// VMs of one kind.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields)]

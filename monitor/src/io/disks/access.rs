@@ -1,5 +1,6 @@
 //! What `storage` and `volumes` are given: machine pages, drivers, guests' memory.
 
+use super::units;
 use crate::machine::{
     HOME_NODE, devices, direct, heap_reserve,
     memory::{frames, nearest},
@@ -59,7 +60,7 @@ impl PageStore for MachinePages {
     }
 }
 
-/// The driver of disk `index`.
+/// The driver of disk `index`: this cell's, or for reads the leader's.
 pub struct Driver {
     pub index: usize,
 }
@@ -83,8 +84,13 @@ impl Driver {
 impl DiskIo for Driver {
     #[expect(unsafe_code)]
     fn submit_read(&mut self, sector: u64, pieces: &[Piece], token: IoToken) -> Result<(), IoRefused> {
+        if devices::all().disks.get(self.index).is_none() {
+            let unit = units().get(self.index).ok_or(IoRefused::Failed)?;
+            return unit.remote.begin(self.index, sector, pieces, token);
+        }
         // UNSAFETY and SAFETY: `storage` reads into pages of its cache that nobody looks at until `on_io_complete`;
-        // they belong to it since `PageStore::alloc` and are mapped into no guest before that.
+        // they belong to it since `PageStore::alloc` and are mapped into no guest before that. Another cell's pages are that cell's
+        // cache's, which keeps the same rule until it is answered.
         self.with(pieces, |disk, segments| unsafe { disk.submit_read(token.0, sector, segments) })
     }
 

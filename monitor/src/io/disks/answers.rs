@@ -31,11 +31,12 @@ pub fn check(spec: &VmSpec) -> Result<(), ControlError> {
 pub fn list() -> Vec<DiskInfo> {
     let info = |(index, unit): (usize, &Unit)| {
         let shared = unit.shared.lock();
-        let driver = devices::all().disks[index].lock();
+        // The shared disk uses less of one that is very large.
+        let sectors = devices::all().disks.get(index).map(|driver| driver.lock().capacity_sectors());
         DiskInfo {
             name: unit.name.clone(),
-            bytes: driver.capacity_sectors() * SECTOR_BYTES,
-            read_only: driver.is_read_only(),
+            bytes: sectors.unwrap_or(shared.capacity_sectors()) * SECTOR_BYTES,
+            read_only: shared.is_disk_read_only(),
             partitions: shared.partitions().iter().map(|partition| String::from(&*partition.label)).collect(),
             persistent_for: shared.persistent_holder().and_then(|holder| Name::new(holder).ok()),
         }

@@ -12,6 +12,7 @@ pub fn take_over() {
     let begin = csr::time::read();
     machine::take_over_devices(CONTROL_HART);
     io::init();
+    super::take_reads_over();
     let took_ticks = csr::time::read() - begin;
     log::warn!("this cell drives the machine's devices and answers clients now");
     trace::record(None, EventKind::TookOver { took_ticks });

@@ -2,13 +2,11 @@
 //! protocol; the others are for later leaders.
 
 use crate::machine::boards::Boards;
-use ::cell::{Calls, CellId, PIECE_BYTES, Pipe, Service, Times, View};
+use ::cell::{Calls, CellId, PIECE_BYTES, Pipe, Ticket, Times, View, board::Payload};
 use alloc::{collections::VecDeque, vec::Vec};
 
 /// Bytes that may wait at each end of a wire, in each direction.
 const ROOM: usize = 8 << 10;
-/// Calls that are answered in a step.
-const CALLS: usize = 8;
 
 /// One end of the stream to one other cell.
 #[derive(Debug)]
@@ -19,43 +17,34 @@ struct Wire {
     outgoing: VecDeque<u8>,
 }
 
-/// This cell's wires, and the calls that they are made of.
+/// This cell's wires.
 #[derive(Debug)]
-pub struct Wires {
-    wires: Vec<Wire>,
-    calls: Calls,
-    service: Service,
-}
+pub struct Wires(Vec<Wire>);
 
 impl Wires {
     /// Wires of `me` to all others among these cells.
     pub fn new(me: CellId, view: View) -> Self {
         let new = |other| Wire { other, pipe: Pipe::new(other), incoming: VecDeque::new(), outgoing: VecDeque::new() };
-        Self {
-            wires: view.members.iter().filter(|other| *other != me).map(new).collect(),
-            calls: Calls::new(me),
-            service: Service::new(me),
-        }
+        Self(view.members.iter().filter(|other| *other != me).map(new).collect())
     }
 
-    /// Takes what has come, sends what waits: when to look again, and whether bytes have come.
-    pub fn step(&mut self, view: View, now: u64, times: Times) -> (u64, bool) {
+    /// Takes a piece of another cell: what to answer, and whether bytes have come.
+    pub fn take(&mut self, ticket: &Ticket) -> (Payload, bool) {
+        let Some(wire) = self.wire(ticket.from()) else { return (Default::default(), false) };
         let mut is_news = false;
+        let answer = wire.pipe.receive(ticket.payload(), |bytes| {
+            let has_room = wire.incoming.len() + bytes.len() <= ROOM;
+            wire.incoming.extend(bytes.iter().filter(|_| has_room));
+            is_news = has_room;
+            has_room
+        });
+        (answer, is_news)
+    }
+
+    /// Sends what waits: when to look again.
+    pub fn send(&mut self, calls: &mut Calls, view: View, now: u64, times: Times) -> u64 {
         let mut next = u64::MAX;
-        for _ in 0..CALLS {
-            let Some(ticket) = self.service.poll(&mut Boards, view) else { break };
-            let mut answer = Default::default();
-            if let Some(wire) = self.wires.iter_mut().find(|wire| wire.other == ticket.from()) {
-                answer = wire.pipe.receive(ticket.payload(), |bytes| {
-                    let has_room = wire.incoming.len() + bytes.len() <= ROOM;
-                    wire.incoming.extend(bytes.iter().filter(|_| has_room));
-                    is_news |= has_room;
-                    has_room
-                });
-            }
-            self.service.answer(&mut Boards, ticket, &answer);
-        }
-        for Wire { pipe, outgoing, other, .. } in &mut self.wires {
+        for Wire { pipe, outgoing, other, .. } in &mut self.0 {
             if !view.members.contains(*other) {
                 continue;
             }
@@ -64,9 +53,9 @@ impl Wires {
                 room.iter_mut().zip(outgoing.drain(..len)).for_each(|(to, byte)| *to = byte);
                 len
             };
-            next = next.min(pipe.send(&mut Boards, &mut self.calls, view, now, times, fill).unwrap_or(u64::MAX));
+            next = next.min(pipe.send(&mut Boards, calls, view, now, times, fill).unwrap_or(u64::MAX));
         }
-        (next, is_news)
+        next
     }
 
     /// Takes what `other` has sent, up to the buffer's size.
@@ -86,6 +75,6 @@ impl Wires {
     }
 
     fn wire(&mut self, other: CellId) -> Option<&mut Wire> {
-        self.wires.iter_mut().find(|wire| wire.other == other)
+        self.0.iter_mut().find(|wire| wire.other == other)
     }
 }

@@ -1,6 +1,7 @@
 //! The periodic balancer.
 
-use core::cmp::Reverse;
+use core::cmp::{Ordering, Reverse};
+use core::ops::Range;
 
 use addr::{CpuIndex, NodeId};
 use alloc::vec::Vec;
@@ -8,29 +9,38 @@ use arrayvec::ArrayVec;
 
 use super::loads::{Load, Loads, is_due, waited};
 use super::stay::may_leave;
-use super::{Caution, Move, Reason, Snapshot, VcpuFacts};
+use super::{Caution, Domain, Move, Reason, Snapshot, VcpuFacts};
 
 /// Most moves that one call proposes.
 pub const MAX_MOVES: usize = 8;
 
-/// The moves that would make the machine fairer: first inside each node, the worst-served ones before others, then
-/// vCPUs that can go home, then between nodes. At most [`MAX_MOVES`], each vCPU at most once. Work: harts and vCPUs,
-/// for each move and node.
+/// The moves that would make a part of the machine fairer. In a region: first inside each node, the worst-served ones before others,
+/// then vCPUs that can go home, then between nodes. In a larger part: those that go home, and from one half to the other. At most
+/// [`MAX_MOVES`], each vCPU at most once. Work: harts and vCPUs of the part, for each move.
 #[must_use]
-pub fn rebalance(snapshot: &Snapshot<'_>, caution: &Caution) -> ArrayVec<Move, MAX_MOVES> {
-    let mut plan = Plan { snapshot: *snapshot, loads: Loads::new(*snapshot), caution, moves: ArrayVec::new() };
-    for node in plan.nodes_by_need() {
-        plan.inside(node);
+pub fn rebalance(snapshot: &Snapshot<'_>, caution: &Caution, domain: &Domain) -> ArrayVec<Move, MAX_MOVES> {
+    let loads = Loads::new(*snapshot, domain.harts.clone());
+    let mut plan = Plan { snapshot: *snapshot, loads, caution, moves: ArrayVec::new() };
+    match domain.halves() {
+        None => plan.region(domain),
+        Some(halves) => plan.between_halves(&halves),
     }
-    plan.between();
     plan.moves
 }
 
-/// Where to balance, and how hesitantly.
+/// Where to balance.
+#[derive(Clone, Debug)]
+struct Reach {
+    /// Where vCPUs come from, and where they go.
+    from: Range<usize>,
+    to: Range<usize>,
+    /// One node only.
+    node: Option<NodeId>,
+}
+
+/// How hesitantly.
 #[derive(Clone, Copy, Debug)]
 struct Rules {
-    /// One node, or the whole machine.
-    domain: Option<NodeId>,
     wait_ticks: u64,
     unfair_permille: u16,
 }
@@ -49,10 +59,43 @@ struct Plan<'a> {
 }
 
 impl<'a> Plan<'a> {
+    fn region(&mut self, domain: &Domain) {
+        let all = || Reach { from: domain.harts.clone(), to: domain.harts.clone(), node: None };
+        for node in self.nodes_by_need(domain) {
+            let inside = Reach { node: Some(node), ..all() };
+            while !self.moves.is_full() && self.step(&inside) {}
+        }
+        while !self.moves.is_full() && self.go_home() {}
+        while !self.moves.is_full() && self.step(&all()) {}
+    }
+
+    fn between_halves(&mut self, halves: &[Range<usize>; 2]) {
+        while !self.moves.is_full() && self.go_home() {}
+        while !self.moves.is_full() {
+            let [left, right] = halves.clone();
+            let reach = match self.per_hart(&left, right.len()).cmp(&self.per_hart(&right, left.len())) {
+                Ordering::Greater => Reach { from: left, to: right, node: None },
+                Ordering::Less => Reach { from: right, to: left, node: None },
+                // What is uneven inside them is for those who balance them.
+                Ordering::Equal => return,
+            };
+            if !self.step(&reach) {
+                return;
+            }
+        }
+    }
+
+    /// The load of a half, for as many harts as the other one has besides.
+    fn per_hart(&self, half: &Range<usize>, others: usize) -> u64 {
+        let sum = self.loads.harts_of(half.clone(), None).map(|(_, load)| load.weight).sum::<u64>();
+        sum.saturating_mul(others as u64)
+    }
+
     /// The nodes, those first where a hart with several vCPUs serves them worst: however few moves a call makes, no
     /// node is left out for long.
-    fn nodes_by_need(&self) -> Vec<NodeId> {
-        let mut nodes: Vec<NodeId> = self.snapshot.harts.iter().map(|hart| hart.node).collect();
+    fn nodes_by_need(&self, domain: &Domain) -> Vec<NodeId> {
+        let harts = self.snapshot.harts.get(domain.harts.clone()).unwrap_or_default();
+        let mut nodes: Vec<NodeId> = harts.iter().map(|hart| hart.node).collect();
         order::ascending(&mut nodes);
         nodes.dedup();
         let worst = |node: &NodeId| {
@@ -63,33 +106,15 @@ impl<'a> Plan<'a> {
         nodes
     }
 
-    fn inside(&mut self, node: NodeId) {
-        let rules = Rules {
-            domain: Some(node),
-            wait_ticks: self.caution.local_wait_ticks,
-            unfair_permille: self.caution.local_unfair_permille,
-        };
-        while !self.moves.is_full() && self.step(rules) {}
-    }
-
-    fn between(&mut self) {
-        while !self.moves.is_full() && self.go_home() {}
-        let rules = Rules {
-            domain: None,
-            wait_ticks: self.caution.remote_wait_ticks,
-            unfair_permille: self.caution.remote_unfair_permille,
-        };
-        while !self.moves.is_full() && self.step(rules) {}
-    }
-
-    /// Proposes one move inside the domain, if there is a good one.
-    fn step(&mut self, rules: Rules) -> bool {
-        let targets = self.targets(rules);
+    /// Proposes one move, if there is a good one.
+    fn step(&mut self, reach: &Reach) -> bool {
+        let targets = self.targets(reach);
         // Among equally loaded harts: from where service is worst to where it is best.
-        let crowded = self.loads.harts(rules.domain).filter(|(_, load)| load.runnable > 1);
+        let sources = self.loads.harts_of(reach.from.clone(), reach.node);
+        let crowded = sources.filter(|(_, load)| load.runnable > 1);
         let sources = crowded.filter_map(|(cpu, load)| {
             let key = (load.weight, Reverse(load.served_permille()), Reverse(cpu));
-            Some((key, self.best_from(cpu, &targets, rules)?))
+            Some((key, self.best_from(cpu, &targets, reach)?))
         });
         match sources.max_by_key(|(key, _)| *key) {
             Some((_, (vcpu, to, reason))) => self.propose(vcpu, to, reason),
@@ -97,10 +122,19 @@ impl<'a> Plan<'a> {
         }
     }
 
-    fn targets(&self, rules: Rules) -> Targets {
+    /// Between nodes more hesitantly; and so it is, too, where a whole region looks at pairs of harts that one node has.
+    const fn rules(&self, reach: &Reach) -> Rules {
+        let caution = self.caution;
+        match reach.node {
+            Some(_) => Rules { wait_ticks: caution.local_wait_ticks, unfair_permille: caution.local_unfair_permille },
+            None => Rules { wait_ticks: caution.remote_wait_ticks, unfair_permille: caution.remote_unfair_permille },
+        }
+    }
+
+    fn targets(&self, reach: &Reach) -> Targets {
         let key = |(cpu, load): &(CpuIndex, Load)| (load.weight, Reverse(load.served_permille()), *cpu);
         let mut targets = Targets::new();
-        for (cpu, load) in self.loads.harts(rules.domain) {
+        for (cpu, load) in self.loads.harts_of(reach.to.clone(), reach.node) {
             let hart = (cpu, *load);
             if targets.is_full() && targets.last().is_some_and(|last| key(&hart) < key(last)) {
                 targets.pop();
@@ -113,7 +147,8 @@ impl<'a> Plan<'a> {
     }
 
     /// Who should leave `from`, for the first target that is better for somebody.
-    fn best_from(&self, from: CpuIndex, targets: &Targets, rules: Rules) -> Option<(&'a VcpuFacts, CpuIndex, Reason)> {
+    fn best_from(&self, from: CpuIndex, targets: &Targets, reach: &Reach) -> Option<(&'a VcpuFacts, CpuIndex, Reason)> {
+        let rules = self.rules(reach);
         targets.iter().filter(|(to, _)| *to != from).find_map(|(to, _)| {
             let even = self.to_even(from, *to, rules).map(|vcpu| (vcpu, *to, Reason::Even));
             even.or_else(|| Some((self.to_rotate(from, *to, rules)?, *to, Reason::Rotate)))

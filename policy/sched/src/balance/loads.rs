@@ -2,6 +2,7 @@
 
 use alloc::vec;
 use alloc::vec::Vec;
+use core::ops::Range;
 
 use addr::{CpuIndex, NodeId};
 
@@ -48,6 +49,8 @@ impl Load {
 /// The loads of all harts.
 pub struct Loads<'a> {
     snapshot: Snapshot<'a>,
+    /// The harts that count.
+    part: Range<usize>,
     by_hart: Vec<Load>,
     /// The last vCPU of each hart, and for each vCPU the one before it on its hart; one more than its position, 0 for none.
     last_of: Vec<usize>,
@@ -55,26 +58,33 @@ pub struct Loads<'a> {
 }
 
 impl<'a> Loads<'a> {
-    pub fn new(snapshot: Snapshot<'a>) -> Self {
+    /// Of these harts, with the vCPUs that they own. Others count as if they had none.
+    pub fn new(snapshot: Snapshot<'a>, part: Range<usize>) -> Self {
+        let part = part.start..part.end.min(snapshot.harts.len());
         // Bounded: harts of the machine.
-        let mut by_hart = vec![Load::default(); snapshot.harts.len()];
+        let mut by_hart = vec![Load::default(); part.len()];
         // Bounded: the same.
-        let mut last_of = vec![0; snapshot.harts.len()];
+        let mut last_of = vec![0; part.len()];
         // Bounded: MAX_VCPUS of MAX_VMS.
         let mut before = vec![0; snapshot.vcpus.len()];
         for (at, (vcpu, before)) in (1..).zip(snapshot.vcpus.iter().zip(&mut before)) {
-            let hart = vcpu.hart.index();
+            let Some(hart) = vcpu.hart.index().checked_sub(part.start) else { continue };
             if let (Some(load), Some(last)) = (by_hart.get_mut(hart), last_of.get_mut(hart)) {
                 load.add(vcpu);
                 *before = core::mem::replace(last, at);
             }
         }
-        Self { snapshot, by_hart, last_of, before }
+        Self { snapshot, part, by_hart, last_of, before }
+    }
+
+    /// Where a hart is among those that count.
+    fn at(&self, hart: CpuIndex) -> usize {
+        hart.index().wrapping_sub(self.part.start)
     }
 
     /// The vCPUs that `hart` owns according to the snapshot.
     pub fn vcpus(&self, hart: CpuIndex) -> impl Iterator<Item = &'a VcpuFacts> {
-        let mut next = self.last_of.get(hart.index()).copied().unwrap_or(0);
+        let mut next = self.last_of.get(self.at(hart)).copied().unwrap_or(0);
         core::iter::from_fn(move || {
             let at = next.checked_sub(1)?;
             next = self.before.get(at).copied().unwrap_or(0);
@@ -84,14 +94,20 @@ impl<'a> Loads<'a> {
 
     /// The online harts, of one node or of all, with their loads.
     pub fn harts(&self, node: Option<NodeId>) -> impl Iterator<Item = (CpuIndex, &Load)> {
-        let harts = self.snapshot.harts.iter().zip(&self.by_hart).zip(0_u16..);
+        self.harts_of(self.part.clone(), node)
+    }
+
+    /// The same of these.
+    pub fn harts_of(&self, part: Range<usize>, node: Option<NodeId>) -> impl Iterator<Item = (CpuIndex, &Load)> {
+        let loads = part.clone().map(|hart| self.by_hart.get(hart.wrapping_sub(self.part.start)));
+        let harts = self.snapshot.harts.iter().zip(0_u16..).skip(part.start).zip(loads);
         harts
             .filter(move |((facts, _), _)| facts.is_online && node.is_none_or(|node| facts.node == node))
-            .map(|((_, load), cpu)| (CpuIndex(cpu), load))
+            .filter_map(|((_, cpu), load)| Some((CpuIndex(cpu), load?)))
     }
 
     pub fn of(&self, hart: CpuIndex) -> Load {
-        self.by_hart.get(hart.index()).copied().unwrap_or_default()
+        self.by_hart.get(self.at(hart)).copied().unwrap_or_default()
     }
 
     /// Whether the hart does the machine's duties besides.
@@ -101,10 +117,11 @@ impl<'a> Loads<'a> {
 
     /// Moves `vcpu` to hart `to` in these accounts.
     pub fn shift(&mut self, vcpu: &VcpuFacts, to: CpuIndex) {
-        if let Some(load) = self.by_hart.get_mut(vcpu.hart.index()) {
+        let (from, to) = (self.at(vcpu.hart), self.at(to));
+        if let Some(load) = self.by_hart.get_mut(from) {
             load.remove(vcpu);
         }
-        if let Some(load) = self.by_hart.get_mut(to.index()) {
+        if let Some(load) = self.by_hart.get_mut(to) {
             load.add(vcpu);
         }
     }

@@ -4,7 +4,9 @@
 //! take ([`pull_for_idle`]; does most of the balancing), and which few moves repair what idle harts cannot
 //! ([`rebalance`], periodically). The answers are proposals; a caller that finds one outdated drops it.
 //!
-//! Departures from the paper: one flat snapshot in place of the load tree, and *rotation*: where
+//! Harts of large machines look at a part of it at a time: [`LoadTree`] says which, and when.
+//!
+//! Departures from the paper: *rotation*: where
 //! vCPUs do not divide evenly, such as three on two harts, [`rebalance`] moves the best-served one in with the
 //! others, so that over some seconds all are served alike. And *stays*: who was moved is left alone for a while.
 
@@ -17,6 +19,7 @@ mod service;
 mod stay;
 #[cfg(test)]
 mod tests;
+mod tree;
 
 pub use even::{MAX_MOVES, rebalance};
 pub use home::home_of;
@@ -24,6 +27,7 @@ pub use place::{place_parts, place_vm};
 pub use pull::pull_for_idle;
 pub use service::ServiceHistory;
 pub use stay::{LastMove, MoveHistory};
+pub use tree::{Domain, LoadTree, REGION, Sum};
 
 use addr::{CpuIndex, NodeId};
 
@@ -123,6 +127,8 @@ pub enum Reason {
     Rotate,
     /// A hart is idle on the node that has its memory.
     Home,
+    /// The target has nothing to do, and its VM is to run together.
+    Together,
 }
 
 /// How hesitant the balancer is.
@@ -132,6 +138,8 @@ pub struct Caution {
     pub local_wait_ticks: u64,
     /// A vCPU leaves its node only after waiting for so many ticks, or when it was served very badly lately.
     pub remote_wait_ticks: u64,
+    /// A hart that has been idle for so long takes over one of several vCPUs for which a VM waits that runs together.
+    pub patience_ticks: u64,
     /// vCPUs of one node take turns when their service differs by more than this many thousandths; one that got less
     /// than it wanted by more than this was served badly.
     pub local_unfair_permille: u16,
@@ -152,6 +160,7 @@ impl Caution {
         Self {
             local_wait_ticks: timebase_hz / 250,
             remote_wait_ticks: timebase_hz / 167,
+            patience_ticks: timebase_hz / 125,
             local_unfair_permille: 100,
             remote_unfair_permille: 250,
             stay_ticks: timebase_hz / 2,

@@ -16,7 +16,7 @@ use super::{Activity, HartFacts, Snapshot, VcpuFacts};
 /// Neighbouring indices lie on one node.
 #[must_use]
 pub fn place_vm(snapshot: &Snapshot<'_>, vcpus: usize) -> Vec<CpuIndex> {
-    let loads = Loads::new(*snapshot);
+    let loads = Loads::new(*snapshot, 0..snapshot.harts.len());
     let harts = loads.harts(None).count();
     if harts == 0 || vcpus == 0 {
         return Vec::new();

@@ -83,8 +83,8 @@ pub fn may_leave(
         Reason::Rotate => stay,
         Reason::Home if last.restless == 0 => stay / 20,
         Reason::Home => (stay / 4) << last.restless,
-        Reason::IdlePull | Reason::Even if is_idle => (stay / 16) << last.restless,
-        Reason::IdlePull | Reason::Even => stay << last.restless,
+        Reason::IdlePull | Reason::Together | Reason::Even if is_idle => (stay / 16) << last.restless,
+        Reason::IdlePull | Reason::Together | Reason::Even => stay << last.restless,
     };
     last.ago_ticks >= needed
 }

@@ -3,6 +3,7 @@
 use alloc::vec::Vec;
 
 use addr::{CpuIndex, NodeId, VcpuIndex, VmId};
+use arrayvec::ArrayVec;
 use proptest::prelude::*;
 
 use super::*;
@@ -41,6 +42,15 @@ fn vcpu(vm: u16, index: u16, hart: u16, activity: Activity) -> VcpuFacts {
 
 fn snapshot<'a>(harts: &'a [HartFacts], vcpus: &'a [VcpuFacts]) -> Snapshot<'a> {
     Snapshot { harts, vcpus, distance: &near }
+}
+
+fn rebalance_all(snapshot: &Snapshot<'_>, caution: &Caution) -> ArrayVec<Move, MAX_MOVES> {
+    rebalance(snapshot, caution, &Domain::region(snapshot.harts.len()))
+}
+
+/// What a hart takes that has just become idle.
+fn pull(snapshot: &Snapshot<'_>, caution: &Caution, idle: CpuIndex) -> Option<Move> {
+    pull_for_idle(snapshot, caution, idle, 0)
 }
 
 /// Starts VMs of these sizes one after the other.
@@ -116,17 +126,17 @@ fn offline_harts_get_nothing() {
     assert_eq!(place_vm(&snapshot(&harts, &[]), 2), [CpuIndex(1), CpuIndex(1)]);
     harts[1].is_online = false;
     assert!(place_vm(&snapshot(&harts, &[]), 2).is_empty());
-    assert_eq!(pull_for_idle(&snapshot(&harts, &[vcpu(0, 0, 1, LONG)]), &Caution::new(HZ), CpuIndex(0)), None);
+    assert_eq!(pull(&snapshot(&harts, &[vcpu(0, 0, 1, LONG)]), &Caution::new(HZ), CpuIndex(0)), None);
 }
 
 #[test]
 fn an_idle_hart_takes_from_its_own_node_first() {
     let harts = harts(&[2, 2]);
     let vcpus = [vcpu(0, 0, 2, LONG), vcpu(1, 0, 1, Activity::Waiting { ticks: HZ / 100 })];
-    let pulled = pull_for_idle(&snapshot(&harts, &vcpus), &Caution::new(HZ), CpuIndex(0)).unwrap();
+    let pulled = pull(&snapshot(&harts, &vcpus), &Caution::new(HZ), CpuIndex(0)).unwrap();
     assert_eq!((pulled.entity.vm, pulled.from, pulled.to), (VmId(1), CpuIndex(1), CpuIndex(0)));
     assert_eq!(pulled.reason, Reason::IdlePull);
-    let pulled = pull_for_idle(&snapshot(&harts, &vcpus[..1]), &Caution::new(HZ), CpuIndex(0)).unwrap();
+    let pulled = pull(&snapshot(&harts, &vcpus[..1]), &Caution::new(HZ), CpuIndex(0)).unwrap();
     assert_eq!(pulled.entity.vm, VmId(0));
 }
 
@@ -135,7 +145,7 @@ fn an_idle_hart_leaves_running_blocked_and_fresh_vcpus_alone() {
     let harts = harts(&[2]);
     for activity in [Activity::Running, Activity::Blocked, Activity::Waiting { ticks: 1 }] {
         let vcpus = [vcpu(0, 0, 1, activity)];
-        assert_eq!(pull_for_idle(&snapshot(&harts, &vcpus), &Caution::new(HZ), CpuIndex(0)), None);
+        assert_eq!(pull(&snapshot(&harts, &vcpus), &Caution::new(HZ), CpuIndex(0)), None);
     }
 }
 
@@ -144,9 +154,9 @@ fn many_short_waits_count_as_a_long_one() {
     let harts = harts(&[2]);
     let mut vcpus = [vcpu(0, 0, 1, Activity::Waiting { ticks: 1 }), vcpu(1, 0, 1, Activity::Running)];
     vcpus[0].served_permille = 500;
-    let pulled = pull_for_idle(&snapshot(&harts, &vcpus), &Caution::new(HZ), CpuIndex(0)).unwrap();
+    let pulled = pull(&snapshot(&harts, &vcpus), &Caution::new(HZ), CpuIndex(0)).unwrap();
     assert_eq!(pulled.entity.vm, VmId(0));
-    let moves = rebalance(&snapshot(&harts, &vcpus), &Caution::new(HZ));
+    let moves = rebalance_all(&snapshot(&harts, &vcpus), &Caution::new(HZ));
     assert_eq!((moves.len(), moves[0].reason), (1, Reason::Even));
 }
 
@@ -155,7 +165,7 @@ fn loads_are_evened_until_they_differ_by_less_than_one_vcpu() {
     let harts = harts(&[2]);
     let vcpus =
         [vcpu(0, 0, 0, Activity::Running), vcpu(1, 0, 0, LONG), vcpu(2, 0, 0, LONG), vcpu(3, 0, 1, Activity::Running)];
-    let moves = rebalance(&snapshot(&harts, &vcpus), &Caution::new(HZ));
+    let moves = rebalance_all(&snapshot(&harts, &vcpus), &Caution::new(HZ));
     assert_eq!(moves.len(), 1);
     assert_eq!((moves[0].to, moves[0].reason), (CpuIndex(1), Reason::Even));
 }
@@ -169,7 +179,7 @@ fn a_sibling_is_the_last_choice() {
         vcpu(2, 0, 0, LONG),
         vcpu(1, 0, 1, Activity::Blocked),
     ];
-    let moves = rebalance(&snapshot(&harts, &vcpus), &Caution::new(HZ));
+    let moves = rebalance_all(&snapshot(&harts, &vcpus), &Caution::new(HZ));
     assert_eq!(moves[0].entity.vm, VmId(2));
 }
 
@@ -178,11 +188,11 @@ fn two_of_a_gang_do_not_come_together() {
     let harts = harts(&[2, 1]);
     // Hart 1 has nothing to do, but a sibling of the one that could come.
     let mut vcpus = [vcpu(1, 0, 0, LONG), vcpu(0, 0, 0, Activity::Running), vcpu(1, 1, 1, Activity::Blocked)];
-    assert!(pull_for_idle(&snapshot(&harts, &vcpus), &Caution::new(HZ), CpuIndex(1)).is_some(), "it is no gang");
+    assert!(pull(&snapshot(&harts, &vcpus), &Caution::new(HZ), CpuIndex(1)).is_some(), "it is no gang");
     vcpus.iter_mut().for_each(|vcpu| vcpu.is_gang = true);
     let caution = Caution::new(HZ);
-    let to = |vcpus: &[VcpuFacts]| rebalance(&snapshot(&harts, vcpus), &caution).first().map(|found| found.to);
-    let pulls = |vcpus: &[VcpuFacts], hart| pull_for_idle(&snapshot(&harts, vcpus), &caution, CpuIndex(hart)).is_some();
+    let to = |vcpus: &[VcpuFacts]| rebalance_all(&snapshot(&harts, vcpus), &caution).first().map(|found| found.to);
+    let pulls = |vcpus: &[VcpuFacts], hart| pull(&snapshot(&harts, vcpus), &caution, CpuIndex(hart)).is_some();
     assert_eq!((to(&vcpus), pulls(&vcpus, 1), pulls(&vcpus, 2)), (Some(CpuIndex(2)), false, true));
     // They are together already where they are.
     vcpus[1] = vcpu(1, 2, 0, Activity::Running);
@@ -193,10 +203,10 @@ fn two_of_a_gang_do_not_come_together() {
 fn three_on_two_harts_take_turns() {
     let harts = harts(&[2]);
     let mut vcpus = [vcpu(0, 0, 0, Activity::Running), vcpu(1, 0, 0, LONG), vcpu(2, 0, 1, Activity::Running)];
-    assert!(rebalance(&snapshot(&harts, &vcpus), &Caution::new(HZ)).is_empty());
+    assert!(rebalance_all(&snapshot(&harts, &vcpus), &Caution::new(HZ)).is_empty());
     vcpus[0].served_permille = 520;
     vcpus[1].served_permille = 500;
-    let moves = rebalance(&snapshot(&harts, &vcpus), &Caution::new(HZ));
+    let moves = rebalance_all(&snapshot(&harts, &vcpus), &Caution::new(HZ));
     assert_eq!(moves.len(), 1);
     assert_eq!((moves[0].entity.vm, moves[0].to, moves[0].reason), (VmId(0), CpuIndex(1), Reason::Rotate));
 }
@@ -206,10 +216,10 @@ fn a_vcpu_goes_home_when_a_hart_there_is_idle() {
     let harts = harts(&[1, 1]);
     let mut vcpus = [vcpu(0, 0, 0, Activity::Running)];
     vcpus[0].home = Some(NodeId(1));
-    let moves = rebalance(&snapshot(&harts, &vcpus), &Caution::new(HZ));
+    let moves = rebalance_all(&snapshot(&harts, &vcpus), &Caution::new(HZ));
     assert_eq!((moves[0].to, moves[0].reason), (CpuIndex(1), Reason::Home));
     let with_sibling = [vcpus[0], vcpu(0, 1, 1, Activity::Blocked)];
-    assert!(rebalance(&snapshot(&harts, &with_sibling), &Caution::new(HZ)).is_empty(), "a sibling sleeps there");
+    assert!(rebalance_all(&snapshot(&harts, &with_sibling), &Caution::new(HZ)).is_empty(), "a sibling sleeps there");
 }
 
 #[test]
@@ -280,7 +290,7 @@ proptest! {
             };
             (0..harts.len()).map(load).max().unwrap_or(0)
         };
-        let moves = rebalance(&snapshot, &caution);
+        let moves = rebalance_all(&snapshot, &caution);
         let mut after = vcpus.clone();
         let mut went_home = false;
         for (at, one) in moves.iter().enumerate() {
@@ -293,7 +303,7 @@ proptest! {
         }
         prop_assert!(went_home || peak(&after) <= peak(&vcpus).max(1));
         for cpu in 0..harts.len() {
-            if let Some(pulled) = pull_for_idle(&snapshot, &caution, CpuIndex(cpu as u16)) {
+            if let Some(pulled) = pull(&snapshot, &caution, CpuIndex(cpu as u16)) {
                 prop_assert!(pulled.to == CpuIndex(cpu as u16) && pulled.from != pulled.to);
             }
         }
@@ -379,11 +389,11 @@ fn the_balancer_and_idle_harts_leave_newcomers_alone() {
     let mut vcpus = [vcpu(0, 0, 0, Activity::Running), vcpu(1, 0, 0, LONG)];
     let came = |ago_ticks| Some(LastMove { ago_ticks, left: CpuIndex(1), restless: 0 });
     vcpus[1].last_move = came(HZ / 100);
-    assert!(rebalance(&snapshot(&harts, &vcpus), &caution).is_empty());
-    assert_eq!(pull_for_idle(&snapshot(&harts, &vcpus), &caution, CpuIndex(1)), None);
+    assert!(rebalance_all(&snapshot(&harts, &vcpus), &caution).is_empty());
+    assert_eq!(pull(&snapshot(&harts, &vcpus), &caution, CpuIndex(1)), None);
     vcpus[1].last_move = came(HZ / 10);
-    assert_eq!(rebalance(&snapshot(&harts, &vcpus), &caution).len(), 1);
-    assert!(pull_for_idle(&snapshot(&harts, &vcpus), &caution, CpuIndex(1)).is_some());
+    assert_eq!(rebalance_all(&snapshot(&harts, &vcpus), &caution).len(), 1);
+    assert!(pull(&snapshot(&harts, &vcpus), &caution, CpuIndex(1)).is_some());
 }
 
 #[test]
@@ -396,6 +406,49 @@ fn a_newcomer_does_not_stop_others_from_taking_turns() {
     vcpus[0].served_permille = 510;
     vcpus[0].last_move = Some(LastMove { ago_ticks: 1, left: CpuIndex(1), restless: 0 });
     vcpus[2].served_permille = 520;
-    let moves = rebalance(&snapshot(&harts, &vcpus), &Caution::new(HZ));
+    let moves = rebalance_all(&snapshot(&harts, &vcpus), &Caution::new(HZ));
     assert_eq!((moves.len(), moves[0].entity.vm, moves[0].to), (1, VmId(2), CpuIndex(2)));
+}
+
+#[test]
+fn an_idle_hart_helps_a_vm_that_can_run_then_and_only_later_others() {
+    let harts = harts(&[4]);
+    let gang = |vm, index, hart, activity| VcpuFacts { is_gang: true, ..vcpu(vm, index, hart, activity) };
+    let caution = Caution::new(HZ);
+    // Figure 6 of the paper: vCPU 1 of VM 1 keeps its VM from running.
+    let blocked = [gang(0, 0, 1, Activity::Running), gang(1, 0, 2, Activity::Running), gang(1, 1, 1, LONG)];
+    let found = pull(&snapshot(&harts, &blocked), &caution, CpuIndex(0)).unwrap();
+    assert_eq!((found.entity, found.reason), (blocked[2].entity, Reason::Together));
+    // One that two keep from running waits for the longer patience, and goes behind one that one keeps.
+    let mut two =
+        [gang(0, 0, 1, Activity::Running), gang(1, 0, 1, LONG), gang(1, 1, 2, LONG), gang(2, 0, 2, Activity::Running)];
+    let idle = |vcpus: &[VcpuFacts], ticks| pull_for_idle(&snapshot(&harts, vcpus), &caution, CpuIndex(0), ticks);
+    assert_eq!(idle(&two, caution.patience_ticks - 1), None);
+    assert!(idle(&two, caution.patience_ticks).is_some_and(|found| found.entity.vm == VmId(1)));
+    two[3] = gang(2, 0, 3, LONG);
+    assert!(idle(&two, caution.patience_ticks).is_some_and(|found| found.entity.vm == VmId(2)));
+    // Who need not run together is taken at once.
+    let plain = [vcpu(1, 0, 1, LONG), vcpu(1, 1, 1, LONG)];
+    assert_eq!(idle(&plain, 0).map(|found| found.reason), Some(Reason::IdlePull));
+}
+
+#[test]
+fn halves_of_a_large_machine_are_evened_out_and_nothing_inside_them() {
+    let harts = harts(&[8, 8]);
+    let mut vcpus: Vec<_> = (0..16).map(|n| vcpu(n, 0, n % 8, LONG)).collect();
+    let domain = Domain { harts: 0..16, split: Some(8) };
+    let caution = Caution::new(HZ);
+    let moves = rebalance(&snapshot(&harts, &vcpus), &caution, &domain);
+    assert_eq!(moves.len(), 8);
+    let targets: Vec<_> = moves.iter().map(|found| found.to.0).collect();
+    assert!((8..16).all(|hart| targets.contains(&hart)) && moves.iter().all(|found| found.from.0 < 8), "{moves:?}");
+    // One half is uneven in itself: its region does that.
+    vcpus.iter_mut().take(8).for_each(|vcpu| vcpu.hart = CpuIndex(0));
+    vcpus.iter_mut().skip(8).for_each(|vcpu| vcpu.hart = CpuIndex(8));
+    assert!(rebalance(&snapshot(&harts, &vcpus), &caution, &domain).is_empty());
+    let moves = rebalance(&snapshot(&harts, &vcpus), &caution, &Domain { harts: 8..16, split: None });
+    assert!(
+        moves.len() == 7 && moves.iter().all(|found| found.from.0 == 8 && (9..16).contains(&found.to.0)),
+        "{moves:?}"
+    );
 }
