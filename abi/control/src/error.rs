@@ -199,6 +199,12 @@ pub enum ControlError {
         /// MiB that VMs can have at all.
         capacity_mib: u64,
     },
+    /// The guest has no RAM there.
+    #[error("the guest has no RAM at {address:#x}")]
+    NoMemoryThere {
+        /// The first guest-physical address without.
+        address: u64,
+    },
 }
 
 impl From<SpecError> for ControlError {

@@ -15,9 +15,9 @@
 //!
 //! # Conversation
 //! A client sends [`Request::Hello`] first. Every request carries an id that the client chose, and gets exactly one
-//! answer with that id: a reply or an error. Answers may come in another order than the requests. Four requests
+//! answer with that id: a reply or an error. Answers may come in another order than the requests. Five requests
 //! open a *stream* named by their own id: [`Request::ConsoleAttach`], [`Request::PortOpen`],
-//! [`Request::EventsFollow`] and [`Request::PutModule`]. Stream data carries the id of its stream, begins after the
+//! [`Request::EventsFollow`], [`Request::PutModule`] and [`Request::DebugOpen`]. Stream data carries the id of its stream, begins after the
 //! positive answer, and ends with [`StreamData::End`] or with the answer to [`Request::Close`].
 //!
 //! # What it refuses
@@ -39,6 +39,7 @@ mod archive;
 mod boot;
 mod cell;
 mod check;
+mod debug;
 mod error;
 mod event;
 mod exchange;
@@ -62,6 +63,9 @@ pub use boot::{
     PlacementBy, SubnetSpec,
 };
 pub use cell::{CellInfo, CellLoad, CellSpec, CellState, MAX_CELLS};
+pub use debug::{
+    DebugAction, DebugStop, MAX_BREAKPOINTS, MAX_PEEK, MAX_STACK, Sample, SupervisorRegisters, VcpuRegisters,
+};
 pub use error::ControlError;
 pub use event::{
     CellLoss, Event, EventKind, Followed, MigrationReason, PlacementAction, PlacementReason, SharingRefusal, VmLabel,

@@ -6,6 +6,7 @@ use alloc::vec::Vec;
 use serde::{Deserialize, Serialize};
 
 use crate::cell::CellInfo;
+use crate::debug::{DebugAction, DebugStop, Sample, VcpuRegisters};
 use crate::error::ControlError;
 use crate::event::{Event, Followed};
 use crate::exit::ExitTrace;
@@ -277,6 +278,27 @@ pub enum Request {
         /// What, at most [`crate::MAX_SETTINGS`].
         settings: Vec<Setting>,
     },
+    /// Opens a stream that tells when a VM comes to a breakpoint, and lets this client look at its inside ([`Request::Debug`]). One client
+    /// at a time. It lives no longer than the VM's present life; when it is closed, the breakpoints go, and a VM that stopped at one goes
+    /// on. Answer: [`Reply::Opened`], then [`StreamData::Debug`]. Errors: [`ControlError::BadState`], [`ControlError::Busy`].
+    DebugOpen {
+        /// The VM.
+        vm: Name,
+    },
+    /// Does something with the VM of such a stream. Answer and errors: see [`DebugAction`]; [`ControlError::UnknownStream`],
+    /// [`ControlError::WrongStream`].
+    Debug {
+        /// The id of the [`Request::DebugOpen`].
+        stream: u32,
+        /// What.
+        action: DebugAction,
+    },
+    /// Asks the vCPUs of a VM that run now where they are. They tell when they leave the guest next, which they are called to. Answer, at
+    /// once: [`Reply::Samples`], what they told since the last one. Errors: [`ControlError::BadState`].
+    Sample {
+        /// The VM.
+        vm: Name,
+    },
 }
 
 /// Memory that may be refused.
@@ -340,6 +362,16 @@ pub enum Reply {
         /// How many have asked for it since the last [`Request::RefuseMemory`] of a count other than 0.
         times: u64,
     },
+    /// Registers of a vCPU.
+    Registers(alloc::boxed::Box<VcpuRegisters>),
+    /// Memory of a guest.
+    Memory {
+        /// The bytes.
+        #[serde(with = "serde_bytes")]
+        bytes: Vec<u8>,
+    },
+    /// Where vCPUs were.
+    Samples(Vec<Sample>),
 }
 
 /// Who answers.
@@ -401,6 +433,8 @@ pub enum StreamData {
     Events(EventBatch),
     /// The stream is over.
     End(StreamEnd),
+    /// The VM has come to a breakpoint.
+    Debug(DebugStop),
 }
 
 /// Why a stream is over.
@@ -440,7 +474,9 @@ impl Request {
             | Self::PortOpen { vm, .. }
             | Self::ExitTrace { vm, .. }
             | Self::Snapshot { vm, .. }
-            | Self::PageMap { vm, .. } => Some(vm),
+            | Self::PageMap { vm, .. }
+            | Self::DebugOpen { vm }
+            | Self::Sample { vm } => Some(vm),
             _ => None,
         }
     }
@@ -450,7 +486,11 @@ impl Request {
     pub const fn opens_stream(&self) -> bool {
         matches!(
             self,
-            Self::EventsFollow { .. } | Self::ConsoleAttach { .. } | Self::PortOpen { .. } | Self::PutModule { .. }
+            Self::EventsFollow { .. }
+                | Self::ConsoleAttach { .. }
+                | Self::PortOpen { .. }
+                | Self::PutModule { .. }
+                | Self::DebugOpen { .. }
         )
     }
 
@@ -458,9 +498,10 @@ impl Request {
     #[must_use]
     pub const fn stream(&self) -> Option<u32> {
         match self {
-            Self::Input { stream, .. } | Self::Close { stream } | Self::ModuleChunk { upload: stream, .. } => {
-                Some(*stream)
-            }
+            Self::Input { stream, .. }
+            | Self::Close { stream }
+            | Self::ModuleChunk { upload: stream, .. }
+            | Self::Debug { stream, .. } => Some(*stream),
             _ => None,
         }
     }
@@ -468,8 +509,10 @@ impl Request {
     /// The same request about another stream: for whoever passes requests on under its own ids.
     #[must_use]
     pub fn with_stream(mut self, id: u32) -> Self {
-        if let Self::Input { stream, .. } | Self::Close { stream } | Self::ModuleChunk { upload: stream, .. } =
-            &mut self
+        if let Self::Input { stream, .. }
+        | Self::Close { stream }
+        | Self::ModuleChunk { upload: stream, .. }
+        | Self::Debug { stream, .. } = &mut self
         {
             *stream = id;
         }

@@ -21,6 +21,18 @@ impl FpState {
         Self { f: [0; 32], fcsr: 0 }
     }
 
+    /// The registers as bits, and `fcsr`.
+    #[must_use]
+    pub const fn bits(&self) -> (&[u64; 32], u64) {
+        (&self.f, self.fcsr)
+    }
+
+    /// Registers with these bits. `fcsr` has eight.
+    #[must_use]
+    pub const fn from_bits(f: [u64; 32], fcsr: u64) -> Self {
+        Self { f, fcsr: fcsr & 0xff }
+    }
+
     /// Saves the hart's registers here. Turns the unit on for that long.
     pub fn save(&mut self) {
         // SAFETY: (1) FS is switched on first, so the stores are legal; (2) they write exactly the 33 words of

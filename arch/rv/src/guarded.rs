@@ -97,6 +97,35 @@ pub fn load_guest_u32(gva: u64) -> Option<u32> {
     (failed == 0).then_some(value as u32)
 }
 
+/// Loads the aligned 8 bytes around guest virtual address `gva` with the current guest's translation and rights (`hlv.d`). `None`
+/// if that traps.
+#[must_use]
+pub fn load_guest_u64(gva: u64) -> Option<u64> {
+    let (value, failed): (u64, u64);
+    expect_trap();
+    // SAFETY: as in `load_guest_u32`.
+    unsafe {
+        asm!(
+            ".option push",
+            ".option arch, +h",
+            "li {failed}, 1",
+            "2: hlv.d {value}, ({gva})",
+            "li {failed}, 0",
+            "3:",
+            ".option pop",
+            ".pushsection .extable, \"a\"",
+            ".balign 8",
+            ".dword 2b, 3b",
+            ".popsection",
+            gva = in(reg) gva & !7,
+            value = out(reg) value,
+            failed = out(reg) failed,
+            options(nostack, readonly),
+        );
+    }
+    (failed == 0).then_some(value)
+}
+
 /// Reads 8 machine bytes at virtual address `va` of the monitor; `None` when the memory answers with a fault.
 ///
 /// # Safety

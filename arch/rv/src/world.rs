@@ -261,6 +261,24 @@ pub struct VsState {
     pub hvip: u64,
 }
 
+/// Supervisor-level registers of a virtual hart by the names that its guest has for them.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[expect(missing_docs, reason = "the manual's names")]
+pub struct Supervisor {
+    pub sstatus: u64,
+    pub sie: u64,
+    pub stvec: u64,
+    pub scounteren: u64,
+    pub senvcfg: u64,
+    pub sscratch: u64,
+    pub sepc: u64,
+    pub scause: u64,
+    pub stval: u64,
+    pub sip: u64,
+    pub stimecmp: u64,
+    pub satp: u64,
+}
+
 /// What of the optional state a machine's harts have; decides which CSRs may be touched.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct HartFeatures {
@@ -312,6 +330,40 @@ impl VsState {
     /// Sets the deadline of a virtual hart that is not loaded.
     pub const fn set_timer_deadline(&mut self, ticks: u64) {
         self.vstimecmp = ticks;
+    }
+
+    /// The registers that a debugger sees, of a virtual hart that is not loaded.
+    #[must_use]
+    pub const fn supervisor(&self) -> Supervisor {
+        Supervisor {
+            sstatus: self.vsstatus,
+            sie: self.vsie,
+            stvec: self.vstvec,
+            scounteren: self.scounteren,
+            senvcfg: self.senvcfg,
+            sscratch: self.vsscratch,
+            sepc: self.vsepc,
+            scause: self.vscause,
+            stval: self.vstval,
+            sip: (self.hvip & (interrupt::VSSI | interrupt::VSTI | interrupt::VSEI)) >> 1,
+            stimecmp: self.vstimecmp,
+            satp: self.vsatp,
+        }
+    }
+
+    /// Sets what a debugger may change, of a virtual hart that is not loaded: what the guest itself could write. `sip` stays.
+    pub const fn set_supervisor(&mut self, registers: &Supervisor) {
+        self.vsstatus = registers.sstatus;
+        self.vsie = registers.sie;
+        self.vstvec = registers.stvec;
+        self.scounteren = registers.scounteren;
+        self.senvcfg = registers.senvcfg;
+        self.vsscratch = registers.sscratch;
+        self.vsepc = registers.sepc;
+        self.vscause = registers.scause;
+        self.vstval = registers.stval;
+        self.vstimecmp = registers.stimecmp;
+        self.vsatp = registers.satp;
     }
 
     /// The interrupts that the guest has enabled, in `hvip` positions.

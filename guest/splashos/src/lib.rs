@@ -20,6 +20,7 @@
 //! - [`Vcpus`]: the threads, as workloads see them; [`start`] and [`join`] for one of them.
 //! - [`Mutex`], [`Condition`], and [`workloads::Barrier`]: who waits looks a few times and then sleeps (WFI), so that the monitor
 //!   gives the hart to others; who wakes it sends an interrupt.
+//! - [`anl`]: the same for C, with the meaning of the macros that SPLASH-2 programs are written in (`anl.h`).
 //! - [`now_ns`], [`argument`], [`println!`]: clock, words of the command line, console.
 //!
 //! # Memory
@@ -35,6 +36,7 @@
 //! Two spin locks, for the map of the heap and for free blocks. Neither is held across the other, nor across a call of a program's.
 #![cfg_attr(target_os = "none", no_std)]
 
+pub mod anl;
 pub mod blocks;
 pub mod machine;
 pub mod pools;
@@ -68,6 +70,15 @@ pub fn write_fmt(text: core::fmt::Arguments<'_>) {
     platform::write_fmt(text);
 }
 
+/// What the system is told of a program's end.
+#[doc(hidden)]
+pub fn finish(outcome: Outcome) -> i32 {
+    if let Err(why) = outcome {
+        println!("the program failed: {why}");
+    }
+    i32::from(outcome.is_err())
+}
+
 /// Writes a line to the console.
 #[macro_export]
 macro_rules! println {
@@ -82,8 +93,8 @@ macro_rules! program {
         #[cfg(target_os = "none")]
         #[allow(unsafe_code, reason = "the name by which the system finds the program")]
         #[unsafe(no_mangle)]
-        fn splash_program() -> $crate::Outcome {
-            $main()
+        extern "C" fn splash_program() -> i32 {
+            $crate::finish($main())
         }
 
         #[cfg(not(target_os = "none"))]

@@ -14,8 +14,9 @@ const HELD: u32 = 1;
 /// Held, and somebody may sleep.
 const AWAITED: u32 = 2;
 
-/// A lock around a value.
+/// A lock around a value. `anl.h` knows its layout.
 #[derive(Debug, Default)]
+#[repr(C)]
 pub struct Mutex<T> {
     state: AtomicU32,
     value: UnsafeCell<T>,

@@ -112,6 +112,11 @@ impl Vcpus {
     pub fn first(threads: usize) -> Option<Self> {
         (1..=platform::vcpus()).contains(&threads).then_some(Self { threads })
     }
+
+    /// Threads that C has started, as far as barriers are concerned.
+    pub(crate) const fn party(threads: usize) -> Self {
+        Self { threads }
+    }
 }
 
 /// What a thread of [`Vcpus::each`] is told.

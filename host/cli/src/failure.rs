@@ -92,6 +92,15 @@ pub enum Failure {
     Other(String),
 }
 
+impl From<inspect::InspectError> for Failure {
+    fn from(error: inspect::InspectError) -> Self {
+        match error {
+            inspect::InspectError::Client(error) => Self::Client { error },
+            other => Self::Other(other.to_string()),
+        }
+    }
+}
+
 impl Failure {
     /// The exit status.
     pub fn status(&self) -> u8 {

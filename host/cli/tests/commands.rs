@@ -495,3 +495,59 @@ fn machines_leave_the_terminals_session() {
     let ours = session(&std::fs::read_to_string("/proc/self/stat").expect("this process runs"));
     assert!(theirs[0] != ours[0] && theirs[1] == "0", "{theirs:?}, and this is {ours:?}");
 }
+
+/// What the text, the page of the docs and the dashboard name is the same.
+#[test]
+fn metrics_are_those_that_are_documented() {
+    let fixture = Fixture::new();
+    let done = fixture.run(&["metrics"]);
+    assert_eq!(done.status(), 0, "{}", done.err());
+    let text = done.out();
+    assert!(text.ends_with("# EOF\n"), "{text}");
+    assert!(text.contains("mirrorball_vm_vcpus{vm=\"build-1\"} "), "{text}");
+    let of = |text: &str| -> std::collections::BTreeSet<String> {
+        let words = text.split(|c: char| !c.is_ascii_alphanumeric() && c != '_');
+        words.filter(|word| word.starts_with("mirrorball_")).map(str::to_owned).collect()
+    };
+    let told: String = text.lines().filter(|line| !line.starts_with('#')).collect::<Vec<_>>().join("\n");
+    let (told, documented) = (of(&told), of(include_str!("../../../docs/metrics.md")));
+    assert_eq!(told, documented);
+    let dashboard = include_str!("../../../share/grafana/mirrorball.json");
+    serde_json::from_str::<Value>(dashboard).expect("it is JSON");
+    let unknown: Vec<_> = of(dashboard).difference(&told).cloned().collect();
+    assert!(unknown.is_empty(), "{unknown:?}");
+}
+
+#[test]
+fn metrics_are_served_on_this_host_only() {
+    let fixture = Fixture::new();
+    assert_eq!(fixture.run(&["metrics", "--listen", "0.0.0.0:0"]).status(), 2);
+    let mut command = fixture.command(&["metrics", "--listen", "127.0.0.1:0"]);
+    let mut served = command.stdout(Stdio::piped()).spawn().expect("the binary is built");
+    let mut line = String::new();
+    BufReader::new(served.stdout.take().expect("it is a pipe")).read_line(&mut line).expect("it says where");
+    let address = line.trim().strip_prefix("metrics at http://").and_then(|rest| rest.strip_suffix("/metrics"));
+    let mut stream = std::net::TcpStream::connect(address.expect(&line)).expect("it listens");
+    stream.write_all(b"GET /metrics HTTP/1.1\r\nhost: x\r\nconnection: close\r\n\r\n").expect("it reads");
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer).expect("it answers");
+    served.kill().expect("it runs");
+    served.wait().expect("it ends");
+    assert!(answer.starts_with("HTTP/1.1 200") && answer.contains("openmetrics-text"), "{answer}");
+    assert!(answer.contains("mirrorball_hart_time_seconds_total{"));
+}
+
+#[test]
+fn a_trace_for_perfetto_names_harts_and_vms() {
+    let fixture = Fixture::new();
+    let file = fixture.dir.path().join("trace.json");
+    let path = file.to_str().expect("it is text");
+    let done = fixture.run(&["trace", "--perfetto", path, "--for", "200ms", "--interval", "20ms"]);
+    assert_eq!(done.status(), 0, "{}", done.err());
+    let trace: Value = serde_json::from_slice(&std::fs::read(&file).expect("it is there")).expect("it is JSON");
+    let events = trace["traceEvents"].as_array().expect("a list");
+    let names: Vec<_> = events.iter().filter_map(|event| event["args"]["name"].as_str()).collect();
+    assert!(names.contains(&"hart 0 (node 0)") && names.contains(&"VM build-1"), "{names:?}");
+    assert!(events.iter().any(|event| event["ph"] == "C"));
+    assert_eq!(fixture.run(&["trace"]).status(), 2);
+}

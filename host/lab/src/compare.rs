@@ -61,6 +61,13 @@ pub enum Comparison {
         /// Those that are added up.
         among: Vec<String>,
     },
+    /// The geometric mean of figures that stand before it: of ratios.
+    Mean {
+        /// The figure.
+        figure: String,
+        /// Those that it is the mean of.
+        among: Vec<String>,
+    },
     /// The largest of figures that stand before it, beside the largest of their peers.
     Worst {
         /// The figure.
@@ -177,6 +184,14 @@ fn compare(comparison: &Comparison, results: &Results, goals: Goals<'_>, before:
             let remarks: Vec<_> = parts.map(|part| part.remark.as_str()).filter(|remark| !remark.is_empty()).collect();
             vec![goals.figure(figure, values.iter().sum(), "", 1).remarked(&remarks.join("; "))]
         }
+        Comparison::Mean { figure, among } => {
+            let parts = before.iter().filter(|figure| among.contains(&figure.id));
+            let values: Vec<_> = parts.filter_map(|part| part.value).collect();
+            if values.len() < among.len() || values.is_empty() {
+                return vec![goals.missing(figure, "some have not been measured")];
+            }
+            vec![goals.figure(figure, geometric_mean(&values), "ratio", 1)]
+        }
         Comparison::Worst { figure, among } => {
             let candidates = before.iter().filter(|figure| among.contains(&figure.id));
             let Some(worst) =
@@ -199,6 +214,12 @@ fn compare(comparison: &Comparison, results: &Results, goals: Goals<'_>, before:
             vec![found]
         }
     }
+}
+
+/// The mean of ratios, of which there are some.
+#[expect(clippy::cast_precision_loss, reason = "there are a few")]
+fn geometric_mean(values: &[f64]) -> f64 {
+    (values.iter().map(|value| value.ln()).sum::<f64>() / values.len() as f64).exp()
 }
 
 fn growth(results: &Results, value: &str, few: &(String, f64), many: &(String, f64)) -> Result<f64, String> {
@@ -259,6 +280,12 @@ fn median(numbers: &mut [f64]) -> f64 {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_mean_of_ratios_is_geometric() {
+        assert!((geometric_mean(&[0.5, 2.0]) - 1.0).abs() < 1e-12);
+        assert!((geometric_mean(&[0.25, 1.0]) - 0.5).abs() < 1e-12);
+    }
     use crate::report::{AtMost, Goal};
 
     const GOALS: &[Goal] = &[

@@ -307,6 +307,9 @@ pub enum Work {
 pub struct Workload {
     /// Its name.
     pub name: &'static str,
+    /// What boots: Debian's kernel, or a system of its own.
+    #[serde(skip_serializing_if = "is_debian")]
+    pub kernel: Artifact,
     /// Its initial file system.
     pub initrd: Initrd,
     /// Words for the kernel's command line.
@@ -332,6 +335,11 @@ const fn is_one(vms: &u16) -> bool {
     *vms == 1
 }
 
+/// Nor do results of Debian's kernel depend on there being others.
+fn is_debian(kernel: &Artifact) -> bool {
+    *kernel == Artifact::LINUX
+}
+
 #[expect(clippy::trivially_copy_pass_by_ref, reason = "serde calls it so")]
 const fn is_off(option: &bool) -> bool {
     !*option
@@ -353,6 +361,7 @@ impl Workload {
         };
         Self {
             name: load.name,
+            kernel: Artifact::LINUX,
             initrd: Initrd::Load(load.name),
             cmdline: load.command_line(size, Some(threads)),
             memory_mib: load.memory_mib(size),
@@ -427,6 +436,8 @@ pub enum Artifact {
     ProbeProgram,
     /// The instruction-counting plugin.
     Counter,
+    /// The parallel programs on SPLASHOS.
+    Splash,
     /// The host system for KVM.
     KvmHost,
     /// The machine model's plugin.
@@ -438,6 +449,9 @@ pub enum Artifact {
 }
 
 impl Artifact {
+    /// Debian's kernel.
+    pub const LINUX: Self = Self::Cached("kernel/Image");
+
     /// What a report calls it.
     #[must_use]
     pub const fn label(self) -> &'static str {
@@ -446,6 +460,7 @@ impl Artifact {
             Self::Probe => "probe guest",
             Self::ProbeProgram => "probe guest's program",
             Self::Counter => "counting plugin",
+            Self::Splash => "programs on SPLASHOS",
             Self::KvmHost => "KVM host",
             Self::Model => "machine model's plugin",
             Self::Firmware => "fault firmware",
@@ -463,6 +478,7 @@ impl Artifact {
             Self::Probe => artifacts::probe(),
             Self::ProbeProgram => artifacts::probe_program(),
             Self::Counter => artifacts::counter(),
+            Self::Splash => artifacts::splash(),
             Self::KvmHost => artifacts::kvm_host(),
             Self::Model => artifacts::numa_plugin(),
             Self::Firmware => artifacts::firmware(),

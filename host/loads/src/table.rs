@@ -16,6 +16,11 @@ const fn load(
     Load { name, summary, archive, memory_mib, parts }
 }
 
+/// A parallel program of the kind of SPLASH-2, its threads pinned. SPLASHOS runs it, too.
+const fn splash(name: &'static str, summary: &'static str) -> Load {
+    load(name, summary, None, (USUAL_MIB, USUAL_MIB), &["program"])
+}
+
 /// All workloads.
 pub const LOADS: &[Load] = &[
     load(
@@ -94,4 +99,11 @@ pub const LOADS: &[Load] = &[
         (USUAL_MIB, USUAL_MIB),
         &[],
     ),
+    splash("splash-radix", "a parallel radix sort whose threads make their own keys"),
+    splash("splash-fft", "a Fourier transform in six steps"),
+    splash("splash-lu", "LU factorization by blocks"),
+    splash("splash-ocean", "relaxation of a grid"),
+    splash("splash-barnes", "the N-body problem by Barnes and Hut"),
+    splash("splash-water", "molecular dynamics, all pairs"),
+    splash("splash-raytrace", "rays through one scene"),
 ];

@@ -31,6 +31,7 @@
 //! | `gangs` | VMs that run together, and settings that are changed meanwhile |
 //! | `balance` | vCPUs that stay where they were moved to, on uneven nodes |
 //! | `messages` | messages between vCPUs that move, with interrupt files in hardware and in software |
+//! | `inspect` | debuggers at guests, and core files |
 //! | `linux` | Debian's kernel to user space, on all shapes; overcommitted |
 //! | `loads` | workloads on the bare machine, in a VM and under KVM, with the known results |
 //! | `splash` | programs on SPLASHOS, and how it ends |

@@ -28,7 +28,7 @@ fn programs_have_their_results_on_one_and_on_four_vcpus() {
         assert!(ended.console.contains("SPLASH name=fft result=06306a69f2860977 "), "{}", ended.console);
     }
     let ended = ok(machine.run(&splash("nonsense", 2, "program=chess")));
-    assert!(ended.console.contains("vCPU 0: the program failed: there is no such program"), "{}", ended.console);
+    assert!(ended.console.contains("the program failed: there is no such program"), "{}", ended.console);
     assert!(!matches!(ended.summary.reason, None | Some(StopReason::PowerOff)), "{:?}", ended.summary.reason);
     assert_all_returned(&machine, before);
 }

@@ -94,6 +94,31 @@ impl<M: Machine> GuestRam<M> {
         Ok(())
     }
 
+    /// Copies what the guest has from `addr` on into `buf`, for whoever looks at it from outside: pages that it does not have read as zeroes,
+    /// and it does not get them. The lock is held for a page at a time.
+    ///
+    /// # Errors
+    /// [`MemoryFault`] when any byte lies outside the guest's RAM; `buf` may be partly written then.
+    pub fn peek(&self, addr: GuestPhysAddr, buf: &mut [u8]) -> Result<(), MemoryFault> {
+        let mut done = 0;
+        while let Some(rest) = buf.get_mut(done..).filter(|rest| !rest.is_empty()) {
+            let at = addr.checked_add(done as u64).ok_or(MemoryFault { addr })?;
+            if !self.is_ram(at) {
+                return Err(MemoryFault { addr: at });
+            }
+            let room = (BASE_PAGE - at.page_offset()).min(rest.len() as u64) as usize;
+            let piece = &mut rest[..room];
+            let inner = self.inner.lock();
+            let found = inner.pmap.lookup(self.memory(), at.gfn());
+            match found.ok().filter(|_| !inner.is_closed).and_then(|mapping| mapping.machine_page(at.gfn())) {
+                Some(page) => self.memory().read_bytes(MachineAddr::new(page.addr().raw() | at.page_offset()), piece),
+                None => piece.fill(0),
+            }
+            done += room;
+        }
+        Ok(())
+    }
+
     /// A device is about to write to a copy of a page that vCPUs on other harts may still see. Those were called, and leave the
     /// guest as soon as they take an interrupt. `false` if one does not for so long that its hart must be dead.
     #[cold]

@@ -5,6 +5,7 @@
 //! is bounded: neither is a request taken nor anything else said while [`Exchange::LIMIT`] bytes wait for the port.
 
 mod answers;
+mod debug;
 mod port;
 mod relay;
 mod streams;
@@ -24,11 +25,11 @@ use crate::{
     vm::console,
 };
 use ::cell::CellId;
-use addr::CpuIndex;
+use addr::{CpuIndex, VcpuIndex};
 use alloc::vec::Vec;
 use control::{
-    Body, ClientMessage, ControlError, EventKind, Exchange, FrameError, Memory, Name, PROTOCOL_VERSION, PanicBy, Reply,
-    Request, ServerHello, ServerMessage, VmState,
+    Body, ClientMessage, ControlError, DebugAction, EventKind, Exchange, FrameError, Memory, Name, PROTOCOL_VERSION,
+    PanicBy, Reply, Request, ServerHello, ServerMessage, VmState,
 };
 use relay::Relay;
 use streams::Streams;
@@ -81,16 +82,19 @@ enum Until {
     State(VmState),
     /// It has been launched, or will not be.
     Launched,
+    /// A debugger's question to this vCPU has been answered.
+    Looked(VcpuIndex),
 }
 
 impl Waiting {
     /// The answer, if there is one now.
-    fn outcome(&self, registry: &mut Registry) -> Option<Result<(), ControlError>> {
+    fn outcome(&self, registry: &mut Registry) -> Option<Result<Reply, ControlError>> {
         match (self.until, registry.find(&self.vm)) {
-            (Until::State(state), Ok(record)) => record.has_reached(state).then_some(Ok(())),
-            (Until::State(_), Err(_)) => Some(Ok(())),
-            (Until::Launched, Ok(record)) => record.start_outcome(),
-            (Until::Launched, Err(why)) => Some(Err(why)),
+            (Until::State(state), Ok(record)) => record.has_reached(state).then_some(Ok(Reply::Done)),
+            (Until::State(_), Err(_)) => Some(Ok(Reply::Done)),
+            (Until::Launched, Ok(record)) => record.start_outcome().map(|started| started.map(|()| Reply::Done)),
+            (Until::Looked(vcpu), Ok(record)) => debug::outcome(record, vcpu),
+            (Until::Launched | Until::Looked(_), Err(why)) => Some(Err(why)),
         }
     }
 }
@@ -332,6 +336,9 @@ impl Server {
                 Reply::Done
             }
             Request::RefuseMemory { memory, first, count } => refuse(memory, first, count)?,
+            Request::DebugOpen { vm } => self.streams.open_debug(id, vm)?,
+            Request::Debug { stream, action } => return self.debug(id, stream, action),
+            Request::Sample { vm } => debug::samples(&vm)?,
             Request::Shutdown => {
                 stop_all();
                 if let Some(relay) = &mut self.relay {
@@ -365,6 +372,19 @@ impl Server {
         Ok(None)
     }
 
+    fn debug(&mut self, id: u32, stream: u32, action: DebugAction) -> Result<Option<Reply>, ControlError> {
+        self.check_waiting()?;
+        let session = self.streams.debug(stream)?;
+        match session.act(action)? {
+            debug::Done::Now(reply) => Ok(Some(*reply)),
+            debug::Done::When(until) => {
+                let vm = session.vm().clone();
+                self.waiting.push(Waiting { id, vm, until });
+                Ok(None)
+            }
+        }
+    }
+
     /// Names a request among those of all sessions.
     fn token(&self, id: u32) -> u64 {
         u64::from(self.session) << 32 | u64::from(id)
@@ -377,7 +397,7 @@ impl Server {
         {
             // A client that is gone is not answered.
             if token == self.token(token as u32) {
-                self.answer(token as u32, outcome);
+                self.answer(token as u32, outcome.map(|()| Reply::Done));
             }
         }
     }
@@ -404,9 +424,9 @@ impl Server {
         self.waiting = waiting;
     }
 
-    fn answer(&mut self, id: u32, outcome: Result<(), ControlError>) {
+    fn answer(&mut self, id: u32, outcome: Result<Reply, ControlError>) {
         match outcome {
-            Ok(()) => self.reply(id, Reply::Done),
+            Ok(reply) => self.reply(id, reply),
             Err(error) => self.error(id, error),
         }
     }

@@ -1,5 +1,6 @@
 //! Streams: consoles, named ports, followed events and uploads.
 
+use super::debug::Session;
 use crate::{
     hart::PreemptionPoint,
     services::{
@@ -27,6 +28,7 @@ enum Kind {
     Port { vm: Name, port: Label, was_open: bool },
     Events { next: u64, which: Followed },
     Upload { name: Label, bytes: Pieces },
+    Debug(Session),
 }
 
 impl Kind {
@@ -98,6 +100,19 @@ impl Streams {
     pub(super) fn follow_events(&mut self, id: u32, from: u64, which: Followed) -> Result<Reply, ControlError> {
         self.add(id, Kind::Events { next: from.min(crate::trace::next_sequence(Followed::All)), which })?;
         Ok(Reply::Opened)
+    }
+
+    pub(super) fn open_debug(&mut self, id: u32, vm: Name) -> Result<Reply, ControlError> {
+        self.add(id, Kind::Debug(Session::open(vm)?))?;
+        Ok(Reply::Opened)
+    }
+
+    /// The debugger's session that this stream is.
+    pub(super) fn debug(&mut self, stream: u32) -> Result<&mut Session, ControlError> {
+        match &mut self.find(stream)?.kind {
+            Kind::Debug(session) => Ok(session),
+            _ => Err(ControlError::WrongStream { stream }),
+        }
     }
 
     pub(super) fn begin_upload(&mut self, id: u32, name: Label, total: u64) -> Result<Reply, ControlError> {
@@ -233,5 +248,6 @@ fn next_data(kind: &mut Kind) -> Result<Option<StreamData>, StreamEnd> {
             Ok(is_news.then_some(StreamData::Events(batch)))
         }
         Kind::Upload { .. } => Ok(None),
+        Kind::Debug(session) => session.next(),
     }
 }

@@ -2,16 +2,17 @@
 
 use crate::{
     hart::{self, Hart, HartTools, PreemptionPoint, Turn, stretch},
-    machine::{Capabilities, node_box::NodeBox},
+    machine::{Capabilities, agenda, node_box::NodeBox},
     services::{
         balance,
         locality::Job,
         mail::{self, Message},
     },
     vcpu::{RunState, Vcpu},
+    vm::{debug::Answer, shared::SharedVcpu},
 };
 use addr::{CpuIndex, VmId};
-use alloc::vec::Vec;
+use alloc::{sync::Arc, vec::Vec};
 use control::EventKind;
 use core::sync::atomic::Ordering;
 use rv::csr;
@@ -134,6 +135,19 @@ impl HartLocal {
         self.vcpus[at].shared.note_move(hart.cpu, reason, &balance::caution(), csr::time::read());
         self.begin_to_leave(at, Some(to));
         self.let_go(hart);
+    }
+
+    /// Sees to what a debugger has asked of a vCPU.
+    #[cold]
+    pub(super) fn show(&mut self, vcpu: &SharedVcpu) {
+        let Some(at) = self.vcpus.iter().position(|own| Arc::ptr_eq(&own.shared, vcpu)) else {
+            vcpu.looks.lock().answer = Some(Answer::Elsewhere);
+            return agenda::wake_control();
+        };
+        if self.loaded == Some(at) {
+            self.unload();
+        }
+        self.vcpus[at].serve_debugger();
     }
 
     /// Drops the vCPUs of `vm`, as soon as nobody stores into their interrupt files.

@@ -134,6 +134,7 @@ fn deliver(hart: &Hart, local: &mut HartLocal, message: Message) {
         }
         Message::Release(vm) => local.release_vm(hart, vm),
         Message::Place(job) => local.jobs.push(job),
+        Message::Look(vcpu) => local.show(&vcpu),
         Message::Panic(how) => crash::provoke(how),
     }
 }
@@ -154,8 +155,8 @@ fn look_at_requests(local: &mut HartLocal) {
             RunState::Blocked if vcpu.shared.has_requests() || vcpu.has_interrupt() => {}
             RunState::Stopped if vcpu.shared.hsm() == HartState::StartPending => vcpu.start(),
             RunState::Suspended if vcpu.is_called() => {}
-            RunState::Parked if vcpu.vm.is_running() => {}
-            RunState::Held if !vcpu.vm.is_running() || !vcpu.waits() => {}
+            RunState::Parked if vcpu.vm.lets_run(vcpu.index) => {}
+            RunState::Held if !vcpu.vm.lets_run(vcpu.index) || !vcpu.waits() => {}
             _ => continue,
         }
         vcpu.mark_runnable(now);
@@ -268,7 +269,7 @@ fn turn(hart: &Hart, local: &mut HartLocal, entity: sched::Entity, waiting: Wait
             false
         }
         Next::VmStateChanged => {
-            vcpu.vm.is_running() || {
+            vcpu.vm.lets_run(vcpu.index) || {
                 vcpu.run_state = RunState::Parked;
                 // Whoever paused the VM waits for its last vCPU.
                 agenda::wake_control();

@@ -5,6 +5,7 @@ use crate::{
     hart::{self, Hart},
     machine::node_box::NodeBox,
     vcpu::Vcpu,
+    vm::shared::SharedVcpu,
 };
 use addr::{CpuIndex, VmId};
 use alloc::{boxed::Box, vec::Vec};
@@ -32,6 +33,8 @@ pub enum Message {
     Release(VmId),
     /// Move or copy pages.
     Place(Job),
+    /// See to what a debugger has asked of this vCPU.
+    Look(SharedVcpu),
     /// Panic: a client that may has asked for it.
     Panic(control::PanicBy),
 }

@@ -82,6 +82,10 @@ fn rare(vcpu: &mut Vcpu, hart: &Hart, tools: &mut HartTools, scause: u64) -> Nex
             vcpu.count(ExitCause::AccessFault);
             access_fault(vcpu, hart, tools, scause)
         }
+        cause::BREAKPOINT => {
+            vcpu.count(ExitCause::Other);
+            vcpu.breakpoint()
+        }
         cause::DOUBLE_TRAP => {
             vcpu.count(ExitCause::Other);
             vcpu.double_trap(csr::htval::read())

@@ -62,6 +62,13 @@ impl Vcpu {
         }
     }
 
+    /// Loads two words of 8 bytes, with the guest's rights. `None` if one of them is not mapped.
+    #[cold]
+    pub(super) fn load_pair(&mut self, hart: &Hart, tools: &mut HartTools, gvas: [u64; 2]) -> Option<[u64; 2]> {
+        let [first, second] = gvas;
+        self.inside(hart, tools, || Some([guarded::load_guest_u64(first)?, guarded::load_guest_u64(second)?]))
+    }
+
     fn inside<T>(&mut self, hart: &Hart, tools: &mut HartTools, load: impl FnOnce() -> T) -> T {
         self.begin_inside(hart, tools);
         let loaded = load();

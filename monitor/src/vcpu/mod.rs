@@ -11,6 +11,7 @@ mod features;
 pub mod file;
 mod guest_loads;
 mod interrupts;
+mod looks;
 mod registers;
 mod sbi;
 mod signs;
@@ -362,13 +363,13 @@ impl Vcpu {
     /// the hart's next turn, like everything that others want of the hart, is an exit that ends it.
     pub fn run(&mut self, hart: &Hart, tools: &mut HartTools) -> Next {
         if self.waiting.is_on()
-            && let Some(next) = self.go_on_waiting()
+            && let Some(next) = self.go_on_waiting(hart, tools)
         {
             return next;
         }
         loop {
             if self.shared.has_requests()
-                && let Some(next) = self.serve_requests()
+                && let Some(next) = self.serve_requests(hart, tools)
             {
                 // The loop looks now whether anybody calls, whatever is left to do.
                 tools.look(csr::time::read(), &hart.counters.stretches);
@@ -429,7 +430,7 @@ impl Vcpu {
 
     /// Does what others asked for. `Some` when the turn has to end.
     #[cold]
-    fn serve_requests(&mut self) -> Option<Next> {
+    fn serve_requests(&mut self, hart: &Hart, tools: &mut HartTools) -> Option<Next> {
         let requests = self.shared.take_requests();
         self.perform_fences(requests);
         if requests & request::SOFTWARE_INTERRUPT != 0 {
@@ -440,6 +441,12 @@ impl Vcpu {
         }
         if requests & (request::EVENTS | request::INJECTED) != 0 {
             self.look_at_events(requests & request::INJECTED != 0);
+        }
+        if requests & request::DEBUG != 0 {
+            self.set_debugged(self.vm.debug().is_attached());
+        }
+        if requests & request::SAMPLE != 0 {
+            self.take_sample(hart, tools);
         }
         if requests & request::TELL_ROOT != 0 {
             self.shared.tell_root(csr::vsatp::read());

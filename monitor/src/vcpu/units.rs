@@ -25,6 +25,16 @@ impl Units {
         Self::default()
     }
 
+    /// The floating-point registers of a vCPU that is not loaded.
+    pub const fn fp(&self) -> &fp::FpState {
+        &self.fp
+    }
+
+    /// Others, as bits, and `fcsr`.
+    pub const fn set_fp(&mut self, f: [u64; 32], fcsr: u64) {
+        self.fp = fp::FpState::from_bits(f, fcsr);
+    }
+
     /// Handles an illegal-instruction trap: loads the next unit that is off and says that the instruction shall be
     /// tried again, or `false` when both are on and the instruction is the guest's own mistake.
     ///

@@ -4,7 +4,10 @@
 //! have left just before it was called, whoever waits looks again from time to time, ever more rarely.
 
 use super::{Next, RunState, Vcpu};
-use crate::vm::shared::request;
+use crate::{
+    hart::{Hart, HartTools},
+    vm::shared::request,
+};
 use rv::csr;
 use tlb::TlbGeneration;
 
@@ -69,8 +72,8 @@ impl Vcpu {
 
     /// It has a turn although it waits, as far as it knows: what ends the turn, if something does.
     #[cold]
-    pub(super) fn go_on_waiting(&mut self) -> Option<Next> {
-        let next = if self.shared.has_requests() { self.serve_requests() } else { None };
+    pub(super) fn go_on_waiting(&mut self, hart: &Hart, tools: &mut HartTools) -> Option<Next> {
+        let next = if self.shared.has_requests() { self.serve_requests(hart, tools) } else { None };
         next.or_else(|| match self.waiting.is_asleep() {
             true => (!self.wakes_up()).then_some(Next::Suspend),
             false => self.waits().then_some(Next::Held),

@@ -4,6 +4,7 @@
 //! description, console scroll-back, why it stopped) is in the registry.
 
 pub mod console;
+pub mod debug;
 pub mod file;
 pub mod memory;
 pub mod platform;
@@ -22,6 +23,7 @@ use alloc::{boxed::Box, sync::Arc, vec::Vec};
 use console::Console;
 use control::{EventKind, OnCrash, StopReason, VmMemory, VmSpec};
 use core::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicU64, Ordering, fence};
+use debug::Debug;
 use device::GuestMemory;
 use handoff::{Debt, Waiters};
 use memory::GuestRam;
@@ -77,6 +79,7 @@ pub struct Vm {
     /// The node that has most of its memory, plus one; 0 if none has.
     home: AtomicU8,
     together: Together,
+    debug: Debug,
 }
 
 /// What a VM is made of.
@@ -121,6 +124,7 @@ impl Vm {
             has_late_requests: AtomicBool::new(false),
             home: AtomicU8::new(0),
             together,
+            debug: Debug::default(),
         }
     }
 
@@ -175,6 +179,25 @@ impl Vm {
     #[must_use]
     pub fn is_running(&self) -> bool {
         self.phase.load(Ordering::SeqCst) == Phase::Running as u8
+    }
+
+    /// Whether this vCPU may run: a debugger may let only one go on.
+    #[inline]
+    #[must_use]
+    pub fn lets_run(&self, vcpu: VcpuIndex) -> bool {
+        self.is_running() && !self.debug.holds(vcpu)
+    }
+
+    /// Whether its vCPUs stay where they are until it goes on.
+    #[must_use]
+    pub fn is_paused(&self) -> bool {
+        self.phase.load(Ordering::SeqCst) == Phase::Paused as u8
+    }
+
+    /// What a debugger has to do with it.
+    #[must_use]
+    pub const fn debug(&self) -> &Debug {
+        &self.debug
     }
 
     /// Output of its console devices.

@@ -18,7 +18,10 @@ use sched::{
 };
 use spin::Mutex;
 
-use super::file::{self, InterruptFile};
+use super::{
+    debug::Looks,
+    file::{self, InterruptFile},
+};
 use crate::{hart, trace::ExitRing};
 use alloc::sync::Arc;
 
@@ -57,6 +60,10 @@ pub mod request {
     pub const EVENTS: u32 = 1 << 8;
     /// Another vCPU has injected this one's software event (SSE).
     pub const INJECTED: u32 = 1 << 9;
+    /// A debugger has come to the VM or has left it.
+    pub const DEBUG: u32 = 1 << 10;
+    /// Say where it is, for a profile.
+    pub const SAMPLE: u32 = 1 << 11;
     /// The fences that a remote vCPU waits for.
     pub const FENCES: u32 = FENCE_I | FENCE_VVMA;
 }
@@ -143,6 +150,8 @@ pub struct VcpuShared {
     moves: Mutex<MoveHistory>,
     /// The vCPU's interrupt file (AIA).
     pub file: Mutex<InterruptFile>,
+    /// What others want to see of its inside.
+    pub looks: Mutex<Looks>,
     /// Counters.
     pub counters: VcpuCounters,
     /// The latest exits.
@@ -167,6 +176,7 @@ impl VcpuShared {
             service: Mutex::new(ServiceHistory::default()),
             moves: Mutex::new(MoveHistory::default()),
             file: Mutex::new(file::new()),
+            looks: Mutex::new(Looks::default()),
             counters: VcpuCounters::default(),
             trace: ExitRing::new(),
         }

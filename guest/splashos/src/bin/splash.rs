@@ -4,13 +4,14 @@
 //! program=NAME,NAME   which of them, one after the other (all)
 //! size=small|full     how much (small)
 //! threads=N           on how many vCPUs (all)
+//! program=none stay=1 nothing: the VM waits until somebody ends it
 //! ```
 //! Prints `SPLASH name=NAME result=X ns=N` for each, and last `WORKLOAD done ...` as the lab's Linux guests do. A wrong result ends
 //! the VM with that reason.
 #![cfg_attr(target_os = "none", no_std, no_main)]
 
 use model_file::hint;
-use splashos::{Crew, Outcome, Vcpus, argument, mark, now_ns, println, program};
+use splashos::{Condition, Crew, Mutex, Outcome, Vcpus, argument, mark, now_ns, println, program};
 use workloads::splash::PROGRAMS;
 use workloads::{Size, marks};
 
@@ -44,6 +45,14 @@ fn run() -> Outcome {
         if last != (program.expected)(size) {
             println!("expected {:016x}", (program.expected)(size));
             return Err("the result is wrong");
+        }
+    }
+    if wanted == "none" && argument("stay").is_some() {
+        println!("SPLASH stays");
+        let never = Mutex::new(());
+        let mut guard = never.lock();
+        loop {
+            guard = Condition::new().wait(guard);
         }
     }
     println!("WORKLOAD done name={wanted} threads={} result={last:016x}", crew.threads());

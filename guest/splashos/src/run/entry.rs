@@ -12,7 +12,7 @@ use workloads::marks;
 use super::console::die;
 use super::{cpu, heap, paging, sbi, wait};
 use crate::machine::{MAX_VCPUS, Machine};
-use crate::{Outcome, threads};
+use crate::threads;
 
 /// Bytes of a thread's stack, at the beginning of its vCPU's own block.
 pub const STACK: usize = 512 << 10;
@@ -122,9 +122,9 @@ unsafe extern "C" {
     fn splash_secondary();
 }
 
-unsafe extern "Rust" {
-    /// What `program!` makes of the program.
-    safe fn splash_program() -> Outcome;
+unsafe extern "C" {
+    /// What `program!`, or C's `MAIN_ENV`, makes of the program; 0 is success.
+    safe fn splash_program() -> i32;
 }
 
 /// What the other vCPUs load.
@@ -186,8 +186,8 @@ extern "C" fn run(vcpu: usize) -> ! {
     }
     cpu::mark::<BOOT_ENDS>();
     match splash_program() {
-        Ok(()) => sbi::shutdown(false),
-        Err(why) => die(format_args!("the program failed: {why}")),
+        0 => sbi::shutdown(false),
+        status => die(format_args!("the program failed with {status}")),
     }
 }
 

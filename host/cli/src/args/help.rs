@@ -295,3 +295,39 @@ Examples:
   mirrorball image add noble.qcow2
   mirrorball image add Fedora.raw --name fedora
   mirrorball image ls";
+
+pub const GDB: &str = "\
+gdb's threads are the VM's vCPUs, from 1. All of them stop when one does. A step (`stepi`) runs one vCPU alone, with its \
+interrupts kept away. When gdb goes, its breakpoints go, too, and the VM goes on.
+
+Without --listen, Debian's gdb-multiarch is started; install that first.
+
+Examples:
+  mirrorball gdb debian --program vmlinux
+  mirrorball gdb debian -- -ex 'info threads' -ex 'x/4i $pc'
+  mirrorball gdb debian --listen 127.0.0.1:1234";
+
+pub const DUMP: &str = "\
+The file is an ELF core: RAM by guest-physical address, the kernel's part of it by virtual address, too, and a thread \
+for each vCPU. Pages that are zero are holes in the file.
+
+Examples:
+  mirrorball dump debian debian.core
+  gdb-multiarch -c debian.core vmlinux";
+
+pub const PERF: &str = "\
+Looks at vCPUs that run, a bounded number of times a second, at their program counters and those of their callers as far \
+as code keeps frame pointers: Debian's kernel does. Functions of user programs are addresses.
+
+Examples:
+  mirrorball perf debian --for 10s
+  mirrorball perf debian --flame debian.svg
+  mirrorball perf debian --map System.map --folded stacks.txt";
+
+pub const METRICS: &str = "\
+The text is in the OpenMetrics format; docs/metrics.md names each metric with its unit. A dashboard for Grafana is in \
+share/grafana/mirrorball.json. However many collectors ask, the machine is asked once a second at most.
+
+Examples:
+  mirrorball metrics --listen 127.0.0.1:9777
+  mirrorball metrics > /var/lib/prometheus/node-exporter/mirrorball.prom";

@@ -4,6 +4,7 @@ mod complete;
 mod help;
 mod lab;
 mod launch;
+mod look;
 mod values;
 
 use std::path::PathBuf;
@@ -17,6 +18,7 @@ use crate::console::EscapeKey;
 pub use crate::output::ColorChoice;
 pub use lab::{Bench, Demo, FaultKind, Inject, Model, ModelAction, Sim};
 pub use launch::{Cp, ImageAction, ImageArgs, LaunchVm, Ls, Port, PortMap, Rename, Ssh};
+pub use look::{Dump, Gdb, Metrics, Perf};
 use values::{parse_duration, parse_interval, parse_label, parse_name, parse_setting};
 
 /// Runs emulated NUMA machines under the Mirrorball monitor, watches them and manages their virtual machines.
@@ -85,6 +87,18 @@ pub enum Command {
     /// Print the latest exits of a VM's vCPUs
     #[command(after_help = help::TRACE)]
     Trace(Trace),
+    /// Debug a VM with gdb
+    #[command(after_help = help::GDB)]
+    Gdb(Gdb),
+    /// Write a VM's memory and registers as a core file
+    #[command(after_help = help::DUMP)]
+    Dump(Dump),
+    /// Sample where a VM's vCPUs spend their time
+    #[command(after_help = help::PERF)]
+    Perf(Perf),
+    /// Give all counters to collectors such as Prometheus
+    #[command(after_help = help::METRICS)]
+    Metrics(Metrics),
     /// Show what the NUMA model of the machine has counted, or switch it
     #[command(after_help = help::MODEL)]
     Model(Model),
@@ -278,9 +292,18 @@ pub struct Events {
 /// `trace`.
 #[derive(Args, Debug)]
 pub struct Trace {
-    /// The VM
-    #[arg(value_parser = parse_name, add = ArgValueCompleter::new(complete::vms))]
-    pub vm: Name,
+    /// The VM; with --perfetto all, unless one is named
+    #[arg(value_parser = parse_name, required_unless_present = "perfetto", add = ArgValueCompleter::new(complete::vms))]
+    pub vm: Option<Name>,
+    /// Write what happens for some time as a trace for Perfetto
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["vcpu", "last", "json"])]
+    pub perfetto: Option<PathBuf>,
+    /// For how long, with --perfetto
+    #[arg(long = "for", value_name = "TIME", default_value = "5s", value_parser = parse_duration, requires = "perfetto")]
+    pub time: Duration,
+    /// Time between two looks, with --perfetto
+    #[arg(long, value_name = "TIME", default_value = "50ms", value_parser = parse_duration, requires = "perfetto")]
+    pub interval: Duration,
     /// Only this vCPU
     #[arg(long, value_name = "N")]
     pub vcpu: Option<u16>,

@@ -1,5 +1,6 @@
 //! Values on the command line that are no plain text or number.
 
+use std::net::SocketAddr;
 use std::time::Duration;
 
 use clap::ValueEnum;
@@ -85,6 +86,15 @@ pub fn parse_user(text: &str) -> Result<String, String> {
     } else {
         Err("a user is named with a-z, 0-9, `-` and `_`, 32 at most, a letter first; not root".to_owned())
     }
+}
+
+/// An address of this host that no other host reaches.
+pub fn parse_loopback(text: &str) -> Result<SocketAddr, String> {
+    let address: SocketAddr = text.parse().map_err(|_| "an address has a port, as 127.0.0.1:1234".to_owned())?;
+    if address.ip().is_loopback() {
+        return Ok(address);
+    }
+    Err("other hosts could reach it; use 127.0.0.1, and a tunnel (ssh -L) from elsewhere".to_owned())
 }
 
 impl ValueEnum for ColorChoice {

@@ -5,8 +5,10 @@ mod cells;
 mod check;
 mod console;
 mod crash;
+mod dump;
 mod events;
 mod exec;
+mod gdb;
 mod image;
 mod info;
 mod inject;
@@ -14,7 +16,10 @@ mod kept;
 mod launch;
 mod launched;
 mod ls;
+mod metrics;
 mod model;
+mod perf;
+mod perfetto;
 mod put;
 mod run;
 mod shutdown;
@@ -100,6 +105,10 @@ pub fn run(arguments: Arguments) -> Result<ExitCode, Failure> {
         Command::Stats(args) => stats::run(&context, &args),
         Command::Events(args) => events::run(&context, &args),
         Command::Trace(args) => trace::run(&context, &args),
+        Command::Gdb(args) => gdb::run(&context, &args),
+        Command::Dump(args) => dump::run(&context, &args),
+        Command::Perf(args) => perf::run(&context, &args),
+        Command::Metrics(args) => metrics::run(&context, &args),
         Command::Model(args) => model::run(&context, &args),
         Command::Crash(args) => crash::run(&context, &args),
         Command::Inject(args) => inject::run(&context, &args),

@@ -24,16 +24,16 @@ pub fn run(context: &Context, args: &Sim) -> Result<(), Failure> {
     if let Some(path) = &args.svg {
         let from = args.from_ms.saturating_mul(1_000);
         let to = args.to_ms.map_or(from.saturating_add(PICTURE_US), |ms| ms.saturating_mul(1_000)).min(outcome.us);
-        write(path, &svg(play.spans(), outcome.harts, &play.names(), from, to))?;
+        write(path, svg(play.spans(), outcome.harts, &play.names(), from, to))?;
     }
     if let Some(path) = &args.trace {
-        write(path, &trace(play.spans(), &play.names()))?;
+        write(path, &trace(play.spans(), &play.names()).map_err(Failure::Output)?)?;
     }
     if args.json.json { context.output.json(&outcome) } else { print(context, &outcome) }
 }
 
-fn write(path: &Path, text: &str) -> Result<(), Failure> {
-    std::fs::write(path, text).map_err(|source| Failure::File { path: path.into(), source })
+fn write(path: &Path, content: impl AsRef<[u8]>) -> Result<(), Failure> {
+    std::fs::write(path, content).map_err(|source| Failure::File { path: path.into(), source })
 }
 
 fn print(context: &Context, outcome: &Outcome) -> Result<(), Failure> {

@@ -11,13 +11,17 @@ use crate::model::{VcpuTraceView, cause_label};
 use crate::output::{Cell, Table, units};
 
 pub fn run(context: &Context, args: &Trace) -> Result<(), Failure> {
-    let client = context.connect_for(&args.vm)?;
+    if let Some(path) = &args.perfetto {
+        return super::perfetto::run(context, args, path);
+    }
+    let Some(name) = &args.vm else { return Err(Failure::Usage("name a VM".into())) };
+    let client = context.connect_for(name)?;
     let timebase_hz = client.machine_info()?.timebase_hz;
-    let vm = find(&client, &args.vm)?;
+    let vm = find(&client, name)?;
     let vcpus = args.vcpu.map_or(0..vm.vcpus, |vcpu| vcpu..vcpu.saturating_add(1));
     let mut views = Vec::new();
     for vcpu in vcpus {
-        let mut trace = client.exit_trace(&args.vm, VcpuIndex(vcpu))?;
+        let mut trace = client.exit_trace(name, VcpuIndex(vcpu))?;
         keep_last(&mut trace, args.last);
         views.push(VcpuTraceView::new(vcpu, &trace, timebase_hz));
     }

@@ -12,6 +12,7 @@ mod overhead;
 mod pagecost;
 mod scalability;
 mod sharing;
+mod splash;
 mod stretches;
 
 use crate::plan::Experiment;
@@ -26,6 +27,7 @@ pub const EXPERIMENTS: &[Experiment] = &[
     pagecost::EXPERIMENT,
     scalability::EXPERIMENT,
     sharing::EXPERIMENT,
+    splash::EXPERIMENT,
     stretches::EXPERIMENT,
     odd::EXPERIMENT,
     faults::EXPERIMENT,
@@ -60,7 +62,7 @@ mod tests {
                             [of, over].into_iter().chain(peer).for_each(known);
                         }
                         Comparison::Each { few, many, .. } => [&few.0, &many.0].into_iter().for_each(known),
-                        Comparison::Worst { .. } | Comparison::Sum { .. } => {}
+                        Comparison::Worst { .. } | Comparison::Sum { .. } | Comparison::Mean { .. } => {}
                     }
                 }
                 let all = names.len();

@@ -10,14 +10,12 @@ use machine::{BareBoot, BareMachine, ModelFiles, SharedModel};
 use super::counts::Counts;
 use super::kvm;
 use super::marks::Marks;
-use crate::plan::{Artifact, Meter, System, Trial, Workload};
+use crate::plan::{Meter, System, Trial, Workload};
 use crate::report::{commit_of, describe};
 use crate::rig::{self, Rig, Running, WATCHDOG, debian_vm};
 use crate::store::{Measured, Value};
 use crate::{LabError, artifacts};
 
-/// The workload's kernel.
-pub const KERNEL: Artifact = Artifact::Cached("kernel/Image");
 /// The initial file system's module.
 const INITRD: &str = "workload.cpio";
 /// What connects several VMs.
@@ -36,7 +34,7 @@ const UNTIL_BEGIN: Duration = Duration::from_secs(20);
 /// [`LabError::Guest`] if it does not run to its end; [`LabError::Unsupported`] for what this machine cannot measure.
 pub fn measure(trial: &Trial, workload: &Workload, initrd: &Path, scratch: &Path) -> Result<Measured, LabError> {
     let dir = tempfile::Builder::new().prefix("run-").tempdir_in(scratch).map_err(LabError::io("a directory"))?;
-    let run = Run { trial, workload, kernel: KERNEL.path()?, initrd, dir: dir.path() };
+    let run = Run { trial, workload, kernel: workload.kernel.path()?, initrd, dir: dir.path() };
     match trial.system {
         System::Bare => run.on_linux(&workload.cmdline),
         System::Mirrorball => run.mirrorball(),

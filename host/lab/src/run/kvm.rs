@@ -8,8 +8,7 @@
 
 use loads::KvmGuests;
 
-use super::guest::KERNEL;
-use crate::plan::{Trial, Workload};
+use crate::plan::{Artifact, Trial, Workload};
 use crate::{LabError, artifacts};
 
 /// The initial file system of the host, with the workload's guest in it.
@@ -22,7 +21,7 @@ pub fn host(trial: &Trial, workload: &Workload, guest: &[u8]) -> Result<Vec<u8>,
     if has < needs {
         return Err(LabError::Memory { trial: trial.name.clone(), has, needs });
     }
-    Ok(guests.initrd(&artifacts::load_files()?, &KERNEL.path()?, guest)?)
+    Ok(guests.initrd(&artifacts::load_files()?, &Artifact::LINUX.path()?, guest)?)
 }
 
 /// The host's command line, without a console.

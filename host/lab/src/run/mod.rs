@@ -319,7 +319,7 @@ impl Bench {
         match &trial.work {
             Work::Procedure(procedure) => needs.extend(procedure.needs),
             Work::Guest(workload) => {
-                needs.push(guest::KERNEL);
+                needs.push(workload.kernel);
                 let initrd = self.initrd(trial, workload)?;
                 configuration.depend(&format!("{} initial file system", workload.name), self.digests.of(&initrd.path)?);
             }

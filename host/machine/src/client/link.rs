@@ -221,6 +221,9 @@ const fn label(request: &Request) -> &'static str {
         Request::RemoveVolume { .. } => "RemoveVolume",
         Request::Cells => "Cells",
         Request::RefuseMemory { .. } => "RefuseMemory",
+        Request::DebugOpen { .. } => "DebugOpen",
+        Request::Debug { .. } => "Debug",
+        Request::Sample { .. } => "Sample",
     }
 }
 

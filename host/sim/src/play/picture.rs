@@ -1,6 +1,9 @@
 //! Pictures of time: harts by time, a colour for each VM.
 
 use std::fmt::Write;
+use std::io;
+
+use perfetto::{Trace, Track};
 
 use super::outcome::{Span, us};
 
@@ -49,17 +52,18 @@ pub fn svg(spans: &[Span], harts: usize, names: &[String], from_us: u64, to_us: 
 }
 
 /// The spans as a trace in the JSON format that Perfetto reads: a process for the machine, a thread for each hart.
-#[must_use]
-pub fn trace(spans: &[Span], names: &[String]) -> String {
-    let event = |span: &Span| {
+///
+/// # Errors
+/// None: it is written to memory.
+pub fn trace(spans: &[Span], names: &[String]) -> io::Result<Vec<u8>> {
+    let mut trace = Trace::begin(Vec::new())?;
+    for span in spans.iter().take(MAX_SPANS) {
         let name = names.get(usize::from(span.vm)).map_or("?", String::as_str);
-        serde_json::json!({
-            "name": format!("{name}/{}", span.vcpu), "cat": name, "ph": "X", "pid": 1, "tid": span.hart,
-            "ts": us(span.from), "dur": us(span.to - span.from),
-        })
-    };
-    let events: Vec<_> = spans.iter().take(MAX_SPANS).map(event).collect();
-    serde_json::json!({ "displayTimeUnit": "ms", "traceEvents": events }).to_string()
+        let track = Track { process: 1, thread: u32::from(span.hart) };
+        let [at, for_us] = [us(span.from), us(span.to - span.from)].map(|time| time as f64);
+        trace.span(track, &format!("{name}/{}", span.vcpu), name, at, for_us)?;
+    }
+    trace.end()
 }
 
 /// Neighbours differ: hues go by the golden angle.
@@ -84,8 +88,11 @@ mod tests {
         let svg = svg(&spans, 2, &names, 0, 5_000);
         assert_eq!(svg.matches("vCPU 3 on hart").count(), 2);
         assert!(svg.contains("a&lt;b") && !svg.contains("a<b"));
-        let trace: serde_json::Value = serde_json::from_str(&trace(&spans, &names)).unwrap();
+        let trace: serde_json::Value = serde_json::from_slice(&trace(&spans, &names).unwrap()).unwrap();
         let events = trace["traceEvents"].as_array().unwrap();
-        assert_eq!((events.len(), events[1]["ts"].as_u64(), events[1]["dur"].as_u64()), (3, Some(1_000), Some(1_000)));
+        assert_eq!(
+            (events.len(), events[1]["ts"].as_f64(), events[1]["dur"].as_f64()),
+            (3, Some(1_000.0), Some(1_000.0))
+        );
     }
 }

@@ -70,6 +70,28 @@ fn what_is_no_ram_is_a_fault() {
     world.end();
 }
 
+/// Whoever looks at a guest from outside sees all that it has, and gives it nothing.
+#[test]
+fn a_look_gives_the_guest_no_pages() {
+    let world = World::new(&[false], 1, 1);
+    let ram = world.ram(0);
+    let mut found = [7; 64];
+    assert_eq!(ram.peek(GuestPhysAddr::new(RAM_START + BASE_PAGE - 32), &mut found), Ok(()));
+    assert_eq!((found, ram.pages_by_node()[0]), ([0; 64], 0));
+    ram.write(GuestPhysAddr::new(RAM_START + BASE_PAGE - 8), &[1; 8]).unwrap();
+    world.map_from_disk(0, 0, 1, 5);
+    let mut shown = [0; 64];
+    assert_eq!(ram.peek(GuestPhysAddr::new(RAM_START + BASE_PAGE - 32), &mut shown), Ok(()));
+    let mut read = [0; 64];
+    ram.read(GuestPhysAddr::new(RAM_START + BASE_PAGE - 32), &mut read).unwrap();
+    assert_eq!(shown, read);
+    assert!(shown[24..32] == [1; 8] && shown[32..] != [0; 32]);
+    let end = GuestPhysAddr::new(RAM_START + PAGES * BASE_PAGE);
+    assert_eq!(ram.peek(GuestPhysAddr::new(end.raw() - 1), &mut [0; 2]), Err(MemoryFault { addr: end }));
+    assert!(ram.peek(GuestPhysAddr::new(u64::MAX), &mut [0; 2]).is_err());
+    world.end();
+}
+
 /// A disk maps a page of its cache. The guest may hear of that when no vCPU sees the page before it any more.
 #[test]
 fn a_disk_read_ends_with_its_shootdown() {

@@ -169,7 +169,7 @@ impl Record {
     /// that is not to be paused any more counts as there.
     #[must_use]
     pub fn has_reached(&self, state: VmState) -> bool {
-        let is_still = || self.life.as_ref().is_none_or(|life| life.vcpus().iter().all(|vcpu| !vcpu.is_running()));
+        let is_still = || self.life.as_ref().is_none_or(|life| life.is_still());
         match state {
             // Whoever waits for a pause must not wait for ever when the VM ends instead.
             VmState::Paused => self.state != VmState::Paused || is_still(),
@@ -188,6 +188,14 @@ impl Record {
             crate::trace::record(Some(self.id), EventKind::VmPaused);
         }
         Ok(())
+    }
+
+    /// A breakpoint may have paused it.
+    pub fn note_pause(&mut self) {
+        if self.state == VmState::Running && self.life.as_ref().is_some_and(|life| life.is_paused()) {
+            self.state = VmState::Paused;
+            crate::trace::record(Some(self.id), EventKind::VmPaused);
+        }
     }
 
     /// Lets it go on.
@@ -241,7 +249,11 @@ impl Record {
         Ok(())
     }
 
-    pub(super) fn need_alive(&self) -> Result<&Arc<Vm>, ControlError> {
+    /// Its life, if it runs or is paused.
+    ///
+    /// # Errors
+    /// [`ControlError::BadState`].
+    pub fn need_alive(&self) -> Result<&Arc<Vm>, ControlError> {
         if self.state != VmState::Paused {
             self.need(VmState::Running)?;
         }

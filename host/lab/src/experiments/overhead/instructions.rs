@@ -5,7 +5,7 @@
 use control::Placement;
 
 use crate::compare::Comparison;
-use crate::plan::{Initrd, MachineSpec, Mark, Meter, Phase, Plan, Size, System, Trial, Work, Workload};
+use crate::plan::{Artifact, Initrd, MachineSpec, Mark, Meter, Phase, Plan, Size, System, Trial, Work, Workload};
 use crate::plot::{Bar, ChartPlan};
 use crate::workloads;
 
@@ -59,6 +59,7 @@ fn operations(size: Size) -> Workload {
     let phase = |(name, number, _)| Phase { name, from: Mark::Hint(2 * number), to: Mark::Hint(2 * number + 1) };
     Workload {
         name: "operations",
+        kernel: Artifact::LINUX,
         initrd: Initrd::Made(workloads::operations),
         cmdline: format!("quiet scale={}", size.pick(2, 1)),
         memory_mib: MEMORY_MIB,

@@ -11,12 +11,27 @@ use super::linux::{self, Thread};
 /// So many threads, made for each piece of work.
 pub struct ThreadCrew {
     threads: usize,
+    /// Whether thread k stays on CPU k.
+    is_pinned: bool,
 }
 
 impl ThreadCrew {
     /// A crew of `threads`, at least one.
     pub const fn new(threads: usize) -> Self {
-        Self { threads }
+        Self { threads, is_pinned: false }
+    }
+}
+
+impl ThreadCrew {
+    /// The same, thread k on CPU k.
+    pub const fn pinned(self) -> Self {
+        Self { is_pinned: true, ..self }
+    }
+
+    fn pin(&self, index: usize) {
+        if self.is_pinned {
+            linux::pin(index);
+        }
     }
 }
 
@@ -26,8 +41,16 @@ impl Crew for ThreadCrew {
     }
 
     fn each(&self, work: &(dyn Fn(usize) + Sync)) {
-        let jobs: Vec<_> = (1..self.threads).map(|index| move || work(index)).collect();
+        let jobs: Vec<_> = (1..self.threads)
+            .map(|index| {
+                move || {
+                    self.pin(index);
+                    work(index);
+                }
+            })
+            .collect();
         let others: Vec<Thread<'_>> = jobs.iter().map(|job| linux::spawn(job)).collect();
+        self.pin(0);
         work(0);
         drop(others);
     }

@@ -35,6 +35,7 @@ mod number {
     pub const FUTEX: usize = 98;
     pub const NANOSLEEP: usize = 101;
     pub const CLOCK_GETTIME: usize = 113;
+    pub const SCHED_SETAFFINITY: usize = 122;
     pub const SCHED_YIELD: usize = 124;
     pub const GETPPID: usize = 173;
     pub const SOCKET: usize = 198;
@@ -173,6 +174,15 @@ pub fn ticks() -> u64 {
 /// The parent's number.
 pub fn parent() -> isize {
     call3(number::GETPPID, [0; 3])
+}
+
+/// The calling thread stays on CPU `cpu`. Where there is no such CPU it stays where it is.
+pub fn pin(cpu: usize) {
+    let mut mask = [0_u64; 8];
+    if let Some(word) = mask.get_mut(cpu / 64) {
+        *word = 1 << (cpu % 64);
+        call3(number::SCHED_SETAFFINITY, [0, size_of_val(&mask), mask.as_ptr() as usize]);
+    }
 }
 
 /// Lets others run.

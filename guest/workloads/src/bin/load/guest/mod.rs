@@ -13,7 +13,7 @@ extern crate alloc;
 use core::sync::atomic::{AtomicU64, Ordering};
 
 use model_file::hint;
-use workloads::{Size, compute, engineering, marks, radix, raytrace, web};
+use workloads::{Size, compute, engineering, marks, radix, raytrace, splash, web};
 
 use crew::ThreadCrew;
 use linux::{Arguments, Child};
@@ -50,6 +50,10 @@ fn run(name: &str, size: Option<&str>, threads: Option<&str>) -> Outcome {
     let size = size.and_then(Size::from_word).ok_or("the size is small or full")?;
     let threads = threads.and_then(|word| word.parse().ok()).filter(|threads| (1..=512).contains(threads));
     let crew = ThreadCrew::new(threads.ok_or("the number of threads is 1 to 512")?);
+    if let Some(program) = name.strip_prefix("splash-") {
+        let program = splash::find(program).ok_or("there is no such parallel program")?;
+        return checked(program_between_marks(program, &crew.pinned(), size), (program.expected)(size));
+    }
     match name {
         "compute" => checked(compute::run(&crew, size), compute::expected(size)),
         "radix" => checked(radix::run(&crew, size), radix::expected(size)),
@@ -62,8 +66,18 @@ fn run(name: &str, size: Option<&str>, threads: Option<&str>) -> Outcome {
         "web" => checked(web::run(&crew, size, &linux::connect)?, web::expected(size)),
         "faults" => faults::run(size),
         "syscalls" => syscalls::run(size),
-        _ => Err("no such workload: compute, engineering, designs, raytrace, shadows, radix, web, faults, syscalls"),
+        _ => Err(
+            "no such workload: compute, engineering, designs, raytrace, shadows, radix, web, faults, syscalls, splash-NAME",
+        ),
     }
+}
+
+/// A program alone, without the making of a process.
+fn program_between_marks(program: &splash::Program, crew: &ThreadCrew, size: Size) -> u64 {
+    linux::mark::<{ marks::part_begins(0) }>();
+    let result = (program.run)(crew, size);
+    linux::mark::<{ marks::part_ends(0) }>();
+    result
 }
 
 /// Work whose one part begins when it says so.
