@@ -29,7 +29,7 @@ pub struct Target {
 }
 
 /// All targets.
-pub const TARGETS: [Target; 20] = [
+pub const TARGETS: [Target; 21] = [
     target("balloon", "virtio balloon over a hostile queue", targets::balloon),
     target("block", "virtio disk over a hostile queue", targets::block),
     target("bundle", "the boot bundle, as the monitor finds it in memory", targets::bundle),
@@ -37,6 +37,7 @@ pub const TARGETS: [Target; 20] = [
     target("clients", "the supervisor's routing of clients, and of what the monitor answers", targets::clients),
     target("console", "virtio console over a hostile queue", targets::console),
     target("crash-log", "what a panic left in a log that guests write to", targets::crash_log),
+    target("dsm", "frames between machines that share a VM's memory, and messages in them", targets::dsm),
     target("entropy", "virtio entropy device over a hostile queue", targets::entropy),
     target("frames", "control frames and messages, both ways", targets::frames),
     target("instructions", "instructions and page-table entries that the monitor decodes", targets::instructions),

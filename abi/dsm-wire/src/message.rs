@@ -189,6 +189,23 @@ pub enum Message {
     },
 }
 
+impl Message {
+    /// The pages that it is about, some perhaps twice.
+    pub fn pages(&self) -> impl Iterator<Item = Page> + '_ {
+        let (page, stores) = match self {
+            Self::Request { page, .. }
+            | Self::Forward { page, .. }
+            | Self::Copy { page, .. }
+            | Self::Grant { page, .. }
+            | Self::Stop { page, .. }
+            | Self::Stopped { page }
+            | Self::Settled { page, .. } => (Some(*page), &[][..]),
+            Self::Log { stores } | Self::Update { stores, .. } => (None, stores.as_slice()),
+        };
+        page.into_iter().chain(stores.iter().map(|store| store.page))
+    }
+}
+
 /// A message as it is sent.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Envelope {

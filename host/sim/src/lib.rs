@@ -9,6 +9,7 @@
 //! - [`Machine`]: the same for vCPUs that only compute or sleep ([`Program`]), without a file.
 //! - [`Report`]: how fairly it went, who waited, which harts idled for nothing, what moved.
 //! - [`scenario`]: the standard questions.
+//! - [`sharing`]: one memory over several machines, by the crate `dsm` over modelled links.
 //! - [`numa`]: the same for placement: nodes with memory and miss counters, played by the monitor's planner.
 //!
 //! # Tests
@@ -21,6 +22,7 @@ pub mod numa;
 pub mod play;
 mod report;
 pub mod scenario;
+pub mod sharing;
 
 pub use machine::{Machine, Program};
 pub use report::Report;

@@ -1,6 +1,7 @@
 //! `mirrorball-sim`: the scheduler, and the placement of pages, on machines that nobody here has.
 
 mod places;
+mod shared;
 
 use anyhow::{Result, bail};
 use clap::{Parser, Subcommand};
@@ -31,12 +32,16 @@ struct Arguments {
 enum Command {
     /// Run the monitor's placement of pages instead, and print what it comes to.
     Placement(places::Arguments),
+    /// Run the memory of several machines instead, and print how often each protocol stalls.
+    Dsm(shared::Arguments),
 }
 
 fn main() -> Result<()> {
     let arguments = Arguments::parse();
-    if let Some(Command::Placement(arguments)) = &arguments.command {
-        return places::run(arguments);
+    match &arguments.command {
+        Some(Command::Placement(arguments)) => return places::run(arguments),
+        Some(Command::Dsm(arguments)) => return shared::run(arguments),
+        None => {}
     }
     let scenarios = chosen(&arguments.scenario)?;
     if let Some(harts) = arguments.harts.iter().find(|harts| !(1..=2_000).contains(*harts)) {

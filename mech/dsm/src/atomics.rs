@@ -82,7 +82,9 @@ impl Kind {
 }
 
 impl Atomic {
-    fn perform(&self, word: u64) -> (Store, u64) {
+    /// The store that it makes of the old word, and the old value of its bytes.
+    #[must_use]
+    pub fn perform(&self, word: u64) -> (Store, u64) {
         let shift = self.to.mask.trailing_zeros() * 8;
         let width = self.to.mask.count_ones() * 8;
         let of = if width >= 64 { u64::MAX } else { (1 << width) - 1 };

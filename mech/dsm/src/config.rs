@@ -34,6 +34,8 @@ pub struct Config {
     pub orderer: MachineId,
     /// Harts of this machine, 1 to 64.
     pub harts: u8,
+    /// Pages of the VM. A message about another one is refused.
+    pub pages: u64,
     /// Pages that are given away together if nobody has touched any of them.
     pub block_pages: u64,
     /// Which modes pages may have.
@@ -55,6 +57,7 @@ impl Config {
             machines,
             orderer: MachineId(0),
             harts,
+            pages: 1 << 36,
             block_pages: 512,
             protocol: Protocol::UpdatePlus,
             visibility: Visibility::Ordered,

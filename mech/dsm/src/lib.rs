@@ -11,14 +11,16 @@
 //! - [`Config`]: who takes part, and how stores become visible ([`Visibility`]).
 //!
 //! # What it promises
-//! Between machines that all run this, over channels that deliver each message once and in order: what harts see is what RVWMO allows. A hart that waits for a page gets it, and retires an instruction before it leaves.
+//! Between machines that all run this, over channels that deliver each message once and in order (`dsm-link` makes
+//! such ones of a lossy wire): what harts see is what RVWMO allows. A hart that waits for a page gets it, and retires an instruction before it leaves.
 //!
 //! # What it refuses
 //! Messages that no machine of this protocol sends ([`Refused`]): nothing changes, and the caller should give up that peer. Lists that a
 //! peer makes long have bounds: one request of each machine waits at a page's home, and [`LOG`] stores of each wait for their place.
 //!
 //! # Tests
-//! `tests/model`: every order of messages between three machines and two pages, for small programs.
+//! `tests/model`: every order of messages between three machines and two pages, for small programs. The
+//! crate `litmus` runs the RISC-V litmus tests on it, in random orders.
 #![no_std]
 #![forbid(unsafe_code)]
 

@@ -13,6 +13,9 @@ use crate::log::Log;
 use crate::pages::{Pages, Rights};
 use crate::state::{Asked, Local};
 
+/// Messages of a peer that wait for the order, at most: what a wire's window can hold and more.
+const EARLY: usize = 4_096;
+
 /// A message that no machine sends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Refused {
@@ -25,6 +28,12 @@ pub enum Refused {
     /// A message for a page's home or the orderer that this machine is not.
     #[error("this machine does not answer that")]
     NotMine,
+    /// A page that the VM has not.
+    #[error("the VM has no {0:?}")]
+    Outside(Page),
+    /// More messages than a peer can have under way.
+    #[error("too many messages of {0:?} wait")]
+    TooMany(MachineId),
     /// An answer to nothing, or from somebody who does not own the page.
     #[error("{0:?} answered what nobody asked about {1:?}")]
     Unasked(MachineId, Page),
@@ -140,6 +149,10 @@ impl Dsm {
             self.counters.refused += 1;
             return Err(Refused::Nobody(from));
         };
+        if early.len() >= EARLY {
+            self.counters.refused += 1;
+            return Err(Refused::TooMany(from));
+        }
         self.counters.early += u64::from(envelope.stamp > self.applied);
         early.push_back(envelope);
         let result = self.take_early(pages).and_then(|()| self.settle(pages));
@@ -190,6 +203,9 @@ impl Dsm {
     }
 
     fn handle(&mut self, from: MachineId, message: Message, pages: &mut dyn Pages) -> Result<(), Refused> {
+        if let Some(page) = message.pages().find(|page| page.0 >= self.config.pages) {
+            return Err(Refused::Outside(page));
+        }
         match message {
             Message::Request { page, want } => self.requested(Asked { who: from, want, page }),
             Message::Settled { page, owner } => self.settled(page, from, owner),
@@ -249,6 +265,9 @@ impl Dsm {
             return Err(Refused::NotMine);
         }
         if self.is_crowded {
+            if self.unordered.len() >= EARLY {
+                return Err(Refused::TooMany(writer));
+            }
             self.unordered.push_back((writer, stores));
             return Ok(());
         }

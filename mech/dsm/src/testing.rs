@@ -95,7 +95,7 @@ impl Cluster {
     #[must_use]
     pub fn new(config: Config, pages: usize, words: usize) -> Self {
         let count = usize::from(config.machines);
-        let machine = |number| Dsm::new(Config { me: MachineId(number), ..config });
+        let machine = |number| Dsm::new(Config { me: MachineId(number), pages: pages as u64, ..config });
         Self {
             machines: (0..config.machines).map(machine).collect(),
             memories: (0..count).map(|_| Memory::new(pages, words)).collect(),
