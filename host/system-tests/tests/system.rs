@@ -146,7 +146,6 @@ fn last_words(mut command: RunningCommand<'_>) -> (ExecStatus, Vec<u8>) {
 /// Input and output of a command in a real guest flow while it runs, its end tells its own from other failures, and nothing of it
 /// is left.
 #[test]
-#[ignore = "streams of some hundred KiB through the guest agent stall (docs/CAVEATS.md, Known faults)"]
 fn commands_flow_through_the_guests_agent() {
     let machine = ok(with_debian(ok(Rig::new("exec", 2, 768))).boot());
     let spec = debian("guest", 2);

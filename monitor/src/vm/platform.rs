@@ -263,12 +263,20 @@ impl Platform {
     /// Bytes that the guest sent on a named port.
     pub fn port_output(&self, vm: &Vm, port: &Label, max: usize) -> Vec<u8> {
         let Some((number, slot)) = self.ports.number(port).zip(self.console_slot()) else { return Vec::new() };
-        let (bytes, was_full) = self.ports.take(number, max);
-        if was_full {
-            let outcome = slot.lock().kick(virtio::console::output_queue(number), &VmEnv::new(vm));
-            vm.note_fault(outcome);
+        let (bytes, has_more) = self.ports.take(number, max);
+        if !has_more {
+            return bytes;
         }
-        bytes
+        let (outcome, has_backlog) = {
+            let mut device = slot.lock();
+            (device.kick(virtio::console::output_queue(number), &VmEnv::new(vm)), device.has_backlog())
+        };
+        vm.note_fault(outcome);
+        if has_backlog {
+            self.ports.note_more(number);
+        }
+        // The stream sleeps when it is given nothing.
+        if bytes.is_empty() { self.ports.take_bytes(number, max) } else { bytes }
     }
 }
 

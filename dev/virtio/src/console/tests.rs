@@ -231,3 +231,26 @@ fn a_huge_chain_is_taken_in_bounded_steps() {
     assert_eq!(device.model().backend().output.len(), huge.len());
     assert_eq!(driver.used(output_queue(0)).len(), 1);
 }
+
+/// A host that has room again asks until nothing is left: one call moves a bounded piece.
+#[test]
+fn a_long_output_comes_in_pieces_and_says_that_there_is_more() {
+    const LONG: usize = 100_000;
+    let env = TestEnv::new(4 << 20);
+    let mut device = serial(0);
+    let mut driver = Driver::new(&env);
+    driver.start(&mut device, u64::MAX);
+    for _ in 0..LONG / 1000 {
+        write(&mut driver, &mut device, 0, &"x".repeat(1000));
+    }
+    device.model_mut().backend_mut().room = usize::MAX;
+    let (mut kicks, mut seen) = (0, 0);
+    while kicks == 0 || device.has_backlog() {
+        device.kick(output_queue(0), &env).unwrap();
+        let text = device.model().backend().text(0).len();
+        assert!(text - seen <= 2 * BUDGET_BYTES as usize, "one call moved {}", text - seen);
+        (kicks, seen) = (kicks + 1, text);
+        assert!(kicks <= LONG / 1000, "it says for ever that there is more");
+    }
+    assert_eq!(seen, LONG);
+}

@@ -124,12 +124,16 @@ impl<M: VirtioModel> VirtioMmio<M> {
         self.serve(backlog, env)
     }
 
-    /// Serves `queue` as if the driver had notified it: for a backend that was busy and has room again.
+    /// Serves `queue` as if the driver had notified it: for a backend that was busy and has room again. A call moves a bounded piece:
+    /// whoever kicks looks whether there [is more](VirtioMmio::has_backlog), and comes again.
     ///
     /// # Errors
     /// [`GuestFault`] for a malformed ring.
     pub fn kick(&mut self, queue: u16, env: &dyn Env) -> Result<(), GuestFault> {
-        self.serve(1_u64.checked_shl(u32::from(queue)).unwrap_or(0), env)
+        let queue = 1_u64.checked_shl(u32::from(queue)).unwrap_or(0);
+        // What was left of it is a part of this.
+        self.backlog &= !queue;
+        self.serve(queue, env)
     }
 
     /// Runs `work` on the model with its queues, then publishes used buffers and interrupts the driver as it wishes.

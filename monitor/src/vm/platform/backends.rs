@@ -20,7 +20,15 @@ const PORT_BYTES: usize = 64 << 10;
 #[derive(Debug, Default)]
 struct PortBuffer {
     bytes: VecDeque<u8>,
-    was_full: bool,
+    /// The guest has more to send, which found no room or was more than one call moves.
+    has_more: bool,
+}
+
+impl PortBuffer {
+    fn take(&mut self, max: usize) -> Vec<u8> {
+        let len = self.bytes.len().min(max);
+        self.bytes.drain(..len).collect()
+    }
 }
 
 /// The named ports of a VM: what the guest sent and nobody has read yet. Number 0 is the console.
@@ -45,14 +53,25 @@ impl HostPorts {
         self.names.iter().position(|known| known == name).map(|at| at as u32 + 1)
     }
 
-    /// Takes up to `max` bytes; and says whether the guest was told to wait.
+    /// Takes up to `max` bytes; and says whether the guest has more, for which its device has to be asked.
     #[must_use]
     pub fn take(&self, port: u32, max: usize) -> (Vec<u8>, bool) {
         let Some(buffer) = self.buffers.get(port as usize) else { return (Vec::new(), false) };
         let mut buffer = buffer.lock();
-        let len = buffer.bytes.len().min(max);
-        let bytes = buffer.bytes.drain(..len).collect();
-        (bytes, core::mem::take(&mut buffer.was_full))
+        (buffer.take(max), core::mem::take(&mut buffer.has_more))
+    }
+
+    /// Takes up to `max` bytes.
+    #[must_use]
+    pub fn take_bytes(&self, port: u32, max: usize) -> Vec<u8> {
+        self.buffers.get(port as usize).map_or_else(Vec::new, |buffer| buffer.lock().take(max))
+    }
+
+    /// The guest has more than its device has moved now: whoever takes next asks again.
+    pub fn note_more(&self, port: u32) {
+        if let Some(buffer) = self.buffers.get(port as usize) {
+            buffer.lock().has_more = true;
+        }
     }
 }
 
@@ -76,7 +95,7 @@ impl ConsoleBackend for ConsolePort {
         let mut buffer = buffer.lock();
         let taken = data.len().min(PORT_BYTES - buffer.bytes.len().min(PORT_BYTES));
         buffer.bytes.extend(&data[..taken]);
-        buffer.was_full |= taken < data.len();
+        buffer.has_more |= taken < data.len();
         taken
     }
 }
