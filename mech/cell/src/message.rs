@@ -180,13 +180,9 @@ impl Frames {
         words[1] = Kind::FRAMES << KIND_SHIFT | u64::from(self.subnet) << 16 | self.count as u64;
         let rooms = words[FRAMES_HEADER_WORDS..].as_chunks_mut::<FRAME_WORDS>().0;
         for (room, place) in rooms.iter_mut().zip(self.places()) {
-            let (first, rest) = place.note.split_first_chunk().expect("a note is longer");
-            let rest = rest.first_chunk().expect("twelve bytes less four are eight");
-            *room = [
-                place.address,
-                u64::from(place.bytes) | u64::from(u32::from_le_bytes(*first)) << 32,
-                u64::from_le_bytes(*rest),
-            ];
+            let [n0, n1, n2, n3, rest @ ..] = place.note;
+            let first = u32::from_le_bytes([n0, n1, n2, n3]);
+            *room = [place.address, u64::from(place.bytes) | u64::from(first) << 32, u64::from_le_bytes(rest)];
         }
         words
     }

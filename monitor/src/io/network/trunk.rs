@@ -18,6 +18,9 @@ use virtio::net::{NET_HEADER_BYTES, NetHeader};
 
 const _: () = assert!(NET_HEADER_BYTES == FRAME_NOTE_BYTES, "a frame's note is its virtio header");
 
+/// Bytes of the frames of one call: the other cell's control hart copies them in one stretch.
+const BYTES: usize = subnet::MAX_FRAME;
+
 /// Whether frames wait for other cells: a hint for who looks.
 static IS_LEAVING: AtomicBool = AtomicBool::new(false);
 
@@ -113,16 +116,25 @@ impl Network {
         let port = self.trunks.to(cell)?;
         let mut request = Frames::new(u16::try_from(number).ok()?);
         let mut frames = ArrayVec::new();
+        let mut room = BYTES;
         while !frames.is_full()
-            && let Some(frame) = self.take(port)
+            && let Some(frame) = self.take_within(port, room)
         {
             let bytes = frame.bytes();
+            room -= bytes.len();
             let address = memory::machine_address_of(bytes.as_ptr() as u64).raw();
             let note = frame.header().encode();
             request.push(FramePlace { address, bytes: bytes.len() as u32, note });
             frames.push(frame);
         }
         (!frames.is_empty()).then_some(Departure { request, _frames: frames })
+    }
+
+    /// The next frame for a port, if it has no more bytes than this.
+    fn take_within(&self, port: PortId, bytes: usize) -> Option<Frame<NetHeader>> {
+        let mut inner = self.inner.lock();
+        let is_small = inner.switch.peek(port).is_some_and(|frame| frame.bytes().len() <= bytes);
+        if is_small { inner.switch.take(port) } else { None }
     }
 
     fn fetch(&self, port: PortId, place: &FramePlace, facts: &Facts) -> Option<()> {

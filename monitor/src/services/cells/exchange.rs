@@ -5,7 +5,7 @@ use crate::machine::boards::Boards;
 use ::cell::{Calls, CellId, Service, Times, View, board::PAYLOAD_WORDS, message::Kind};
 use frames::Trunks;
 
-/// Calls that are answered in a step.
+/// Calls that are answered in a step. Frames of another cell are copied, so a call that brings some is a step's last.
 const CALLS: usize = 8;
 
 /// This cell's calls and those of others, and what they are about.
@@ -43,8 +43,11 @@ impl Exchange {
 
     /// Takes what has come, sends what waits. A bounded step.
     pub fn step(&mut self, view: View, leader: CellId, now: u64, times: Times) -> Progress {
-        let mut is_news = false;
+        let (mut is_news, mut has_copied) = (false, false);
         for _ in 0..CALLS {
+            if has_copied {
+                break;
+            }
             let Some(ticket) = self.service.poll(&mut Boards, view) else { break };
             let answer = match Kind::of(ticket.payload()) {
                 Some(Kind::Piece) => {
@@ -58,6 +61,7 @@ impl Exchange {
                 }
                 Some(Kind::Frames) => {
                     is_news |= frames::arrive(&ticket);
+                    has_copied = true;
                     [0; PAYLOAD_WORDS]
                 }
                 // The same image wrote it: this does not happen.
@@ -74,7 +78,8 @@ impl Exchange {
         }
         self.trunks.step(&mut self.calls, view, leader);
         let next = self.wires.send(&mut self.calls, view, now, times);
-        Progress { next, is_news }
+        // There may be more calls.
+        Progress { next: if has_copied { now } else { next }, is_news }
     }
 
     /// Whether an answer may come at any moment.
